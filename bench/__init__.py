@@ -1,0 +1,1 @@
+"""lsmkv-bench: a db_bench-style workload runner."""

@@ -1,0 +1,1 @@
+"""The data plane: moves bytes, never imports `lsmkv`."""

@@ -1,0 +1,55 @@
+"""Builds the data plane: every `lsmkv_ext/*.pyx` becomes one extension module.
+
+LSMKV_DEBUG=1        bounds checks, invariants, no optimisation
+LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
+LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
+"""
+
+import os
+import platform
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("LSMKV_DEBUG") == "1"
+SANITIZE = os.environ.get("LSMKV_SANITIZE", "")
+COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
+
+compile_args = ["-std=c11", "-g", "-fno-strict-aliasing", "-Wno-unused-function", "-fvisibility=hidden"]
+link_args = ["-pthread"]
+compile_args += ["-O1", "-fno-omit-frame-pointer"] if DEBUG or SANITIZE else ["-O3"]
+if SANITIZE:
+    compile_args.append(f"-fsanitize={SANITIZE}")
+    link_args.append(f"-fsanitize={SANITIZE}")
+if platform.system() == "Linux":
+    link_args.append("-ldl")
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "embedsignature": True,
+    "binding": False,
+    "freethreading_compatible": False,
+}
+
+extensions = [
+    Extension(
+        f"lsmkv_ext.{source.stem}",
+        [str(source)],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+        define_macros=[
+            ("_GNU_SOURCE", "1"),
+            ("LSMKV_COUNTERS", COUNTERS),
+            ("LSMKV_DEBUG", "1" if DEBUG else "0"),
+            ("CYTHON_USE_MODULE_STATE", "0"),
+        ],
+    )
+    for source in sorted(Path("lsmkv_ext").glob("*.pyx"))
+]
+
+setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1))

@@ -1,0 +1,1 @@
+"""lsmkv-tool: see inside a database, its tables and its filters."""
