@@ -3,6 +3,7 @@
 LSMKV_DEBUG=1        bounds checks, invariants, no optimisation
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
 LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
+LSMKV_ONLY=a,b       builds just these modules
 """
 
 import os
@@ -15,6 +16,8 @@ from setuptools import Extension, setup
 DEBUG = os.environ.get("LSMKV_DEBUG") == "1"
 SANITIZE = os.environ.get("LSMKV_SANITIZE", "")
 COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
+
+ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
 compile_args = ["-std=c11", "-g", "-fno-strict-aliasing", "-Wno-unused-function", "-fvisibility=hidden"]
 link_args = ["-pthread"]
@@ -50,6 +53,7 @@ extensions = [
         ],
     )
     for source in sorted(Path("lsmkv_ext").glob("*.pyx"))
+    if not ONLY or source.stem in ONLY
 ]
 
 setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1))
