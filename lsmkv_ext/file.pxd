@@ -1,0 +1,20 @@
+# System calls on files: EINTR and short transfers are finished here, descriptors are O_CLOEXEC and above 2,
+# new files are 0600. Every function returns 0 or the errno.
+
+from libc.stdint cimport uint64_t
+
+cdef enum:
+    OPEN_READ = 0
+    OPEN_CREATE = 1     # O_CREAT | O_EXCL, read and write
+    OPEN_WRITE = 2      # existing, read and write
+
+cdef int file_open(const char* path, int mode, int* fd) noexcept nogil
+cdef int file_close(int fd) noexcept nogil
+cdef int file_pread(int fd, char* buf, size_t n, uint64_t offset, size_t* got) noexcept nogil   # short only at EOF
+cdef int file_write(int fd, const char* buf, size_t n) noexcept nogil
+cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcept nogil
+cdef int file_sync(int fd) noexcept nogil            # fsync
+cdef int file_datasync(int fd) noexcept nogil        # fdatasync
+cdef int file_size(int fd, uint64_t* size) noexcept nogil
+cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil   # posix_fallocate
+cdef int file_sync_dir(const char* path) noexcept nogil

@@ -1,0 +1,139 @@
+from libc.errno cimport EINTR, errno
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open" (const char* path, int flags, ...)
+    int fcntl(int fd, int cmd, ...)
+    int posix_fallocate(int fd, long offset, long n)
+    int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY, F_DUPFD_CLOEXEC
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close" (int fd)
+    ssize_t pread(int fd, void* buf, size_t n, long offset)
+    ssize_t c_write "write" (int fd, const void* buf, size_t n)
+    ssize_t pwrite(int fd, const void* buf, size_t n, long offset)
+    int fsync(int fd)
+    int fdatasync(int fd)
+
+cdef extern from "<sys/stat.h>" nogil:
+    cdef struct stat_t "stat":
+        long st_size
+    int fstat(int fd, stat_t* st)
+
+
+cdef int _open_flags(const char* path, int flags, int* fd) noexcept nogil:
+    cdef int got, moved, err
+    while True:
+        got = c_open(path, flags | O_CLOEXEC, 0o600)
+        if got >= 0:
+            break
+        if errno != EINTR:
+            return errno
+    if got <= 2:
+        # A program that closed its standard streams must not have its prints land in a table.
+        moved = fcntl(got, F_DUPFD_CLOEXEC, 3)
+        err = errno
+        c_close(got)
+        if moved < 0:
+            return err
+        got = moved
+    fd[0] = got
+    return 0
+
+
+cdef int file_open(const char* path, int mode, int* fd) noexcept nogil:
+    if mode == OPEN_READ:
+        return _open_flags(path, O_RDONLY, fd)
+    if mode == OPEN_CREATE:
+        return _open_flags(path, O_RDWR | O_CREAT | O_EXCL, fd)
+    return _open_flags(path, O_RDWR, fd)
+
+
+cdef int file_close(int fd) noexcept nogil:
+    # Linux frees the descriptor even when close says EINTR, so it is never repeated.
+    if c_close(fd) != 0 and errno != EINTR:
+        return errno
+    return 0
+
+
+cdef int file_pread(int fd, char* buf, size_t n, uint64_t offset, size_t* got) noexcept nogil:
+    cdef size_t done = 0
+    cdef ssize_t r
+    while done < n:
+        r = pread(fd, buf + done, n - done, <long>(offset + done))
+        if r < 0:
+            if errno == EINTR:
+                continue
+            got[0] = done
+            return errno
+        if r == 0:
+            break
+        done += r
+    got[0] = done
+    return 0
+
+
+cdef int file_write(int fd, const char* buf, size_t n) noexcept nogil:
+    cdef size_t done = 0
+    cdef ssize_t r
+    while done < n:
+        r = c_write(fd, buf + done, n - done)
+        if r < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        done += r
+    return 0
+
+
+cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcept nogil:
+    cdef size_t done = 0
+    cdef ssize_t r
+    while done < n:
+        r = pwrite(fd, buf + done, n - done, <long>(offset + done))
+        if r < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        done += r
+    return 0
+
+
+cdef int file_sync(int fd) noexcept nogil:
+    # EINTR means the wait was cut short, not that pages were dropped: only then is fsync asked again.
+    while fsync(fd) != 0:
+        if errno != EINTR:
+            return errno
+    return 0
+
+
+cdef int file_datasync(int fd) noexcept nogil:
+    while fdatasync(fd) != 0:
+        if errno != EINTR:
+            return errno
+    return 0
+
+
+cdef int file_size(int fd, uint64_t* size) noexcept nogil:
+    cdef stat_t st
+    if fstat(fd, &st) != 0:
+        return errno
+    size[0] = <uint64_t>st.st_size
+    return 0
+
+
+cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil:
+    cdef int r
+    while True:
+        r = posix_fallocate(fd, <long>offset, <long>n)
+        if r != EINTR:
+            return r
+
+
+cdef int file_sync_dir(const char* path) noexcept nogil:
+    cdef int fd
+    cdef int err = _open_flags(path, O_RDONLY | O_DIRECTORY, &fd)
+    if err != 0:
+        return err
+    err = file_sync(fd)
+    c_close(fd)
+    return err

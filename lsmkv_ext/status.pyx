@@ -1,0 +1,21 @@
+import os
+
+from lsmkv_ext.errors import CorruptionError, Error
+from lsmkv_ext.errors import IOError as LsmIOError
+
+
+cdef int raise_status(const Status* st, object path) except -1:
+    """Raises the exception `st` stands for; `path` names the file where the caller knows it. ST_OK is a no-op."""
+    if st.code == ST_OK:
+        return 0
+    what = st.what.decode() if st.what != NULL else "failed"
+    name = os.fspath(path) if path is not None else None
+    if st.code == ST_CORRUPT:
+        raise CorruptionError(what, name, st.offset)
+    if st.code == ST_IO:
+        raise LsmIOError(st.err, f"{what}: {os.strerror(st.err)}", name)
+    if st.code == ST_NO_MEMORY:
+        raise MemoryError(what)
+    if st.code == ST_BAD_ARGUMENT:
+        raise ValueError(what)
+    raise Error(f"{what} (status {st.code})")
