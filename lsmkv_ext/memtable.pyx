@@ -1,0 +1,865 @@
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from lsmkv_ext.types cimport (
+    OP_DELETE,
+    lsm_compare,
+    lsm_fetch_add32,
+    lsm_load64,
+    lsm_load_ptr,
+    lsm_prefetch,
+    lsm_prefix8,
+    lsm_store64,
+    lsm_store_ptr,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void* addr, size_t n, int prot, int flags, int fd, long offset)
+    int munmap(void* addr, size_t n)
+    int madvise(void* addr, size_t n, int advice)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void* MAP_FAILED
+
+cdef extern from * nogil:
+    """
+    #ifdef MADV_HUGEPAGE
+    #define LSM_MADV_HUGEPAGE MADV_HUGEPAGE
+    #else
+    #define LSM_MADV_HUGEPAGE 0
+    #endif
+    """
+    int LSM_MADV_HUGEPAGE
+
+cdef enum:
+    FIRST_SLOTS = 4096
+    HUGE_PAGE = 2 << 20
+    POOLED_CHUNKS = 3
+
+# --- arena -----------------------------------------------------------------------------------------------------------
+
+# Chunks of flushed memtables, kept because touching memory for the first time costs more than writing it. Guarded by the GIL:
+# chunks are taken in __cinit__ and given back in __dealloc__ only.
+cdef ArenaChunk* pool[POOLED_CHUNKS]
+cdef int n_pooled = 0
+
+
+cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil:
+    cdef ArenaChunk* chunk = <ArenaChunk*>malloc(sizeof(ArenaChunk))
+    cdef void* base
+    if chunk == NULL:
+        return NULL
+    base = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if base == MAP_FAILED:
+        free(chunk)
+        return NULL
+    if LSM_MADV_HUGEPAGE and capacity >= HUGE_PAGE:
+        madvise(base, capacity, LSM_MADV_HUGEPAGE)
+    chunk.next = NULL
+    chunk.base = <char*>base
+    chunk.capacity = capacity
+    chunk.used = 0
+    return chunk
+
+
+cdef void chunk_free(ArenaChunk* chunk) noexcept nogil:
+    munmap(chunk.base, chunk.capacity)
+    free(chunk)
+
+
+cdef ArenaChunk* pool_take(size_t capacity) noexcept:
+    global n_pooled
+    cdef int i
+    cdef ArenaChunk* chunk
+    for i in range(n_pooled):
+        if pool[i].capacity == capacity:
+            chunk = pool[i]
+            n_pooled -= 1
+            pool[i] = pool[n_pooled]
+            chunk.next = NULL
+            chunk.used = 0
+            return chunk
+    return chunk_new(capacity)
+
+
+cdef void pool_give(ArenaChunk* chunk) noexcept:
+    global n_pooled
+    if chunk.capacity >= HUGE_PAGE and n_pooled < POOLED_CHUNKS:
+        pool[n_pooled] = chunk
+        n_pooled += 1
+    else:
+        chunk_free(chunk)
+
+
+def trim_pool():
+    """Gives pooled arena memory back to the system (done when the last database closes)."""
+    global n_pooled
+    while n_pooled:
+        n_pooled -= 1
+        chunk_free(pool[n_pooled])
+
+
+cdef char* arena_take(MemC* m, size_t n) noexcept nogil:
+    """Memory at the end of the arena, not yet published; mem_reserve made sure there is room."""
+    return m.last.base + m.last.used
+
+
+cdef int arena_reserve(MemC* m, size_t n) noexcept nogil:
+    cdef ArenaChunk* chunk
+    if m.last.capacity - m.last.used >= n:
+        return 0
+    chunk = chunk_new(n if n > m.chunk_size else m.chunk_size)
+    if chunk == NULL:
+        return -1
+    lsm_store_ptr(<void**>&m.last.next, chunk)
+    m.last = chunk
+    return 0
+
+
+# --- hash index ------------------------------------------------------------------------------------------------------
+
+cdef MemIndex* index_new(uint64_t n_slots) noexcept nogil:
+    cdef MemIndex* index = <MemIndex*>malloc(sizeof(MemIndex))
+    if index == NULL:
+        return NULL
+    index.slots = <uint64_t*>calloc(n_slots, sizeof(uint64_t))
+    if index.slots == NULL:
+        free(index)
+        return NULL
+    if LSM_MADV_HUGEPAGE and n_slots * 8 >= HUGE_PAGE:
+        madvise(<void*>((<size_t>index.slots + 4095) & ~<size_t>4095), n_slots * 8 - 4096, LSM_MADV_HUGEPAGE)
+    index.mask = n_slots - 1
+    index.retired = NULL
+    return index
+
+
+cdef inline uint64_t slot_for(MemEntry* e, uint64_t hash) noexcept nogil:
+    return (hash & <uint64_t>0xFFFF000000000000) | <uint64_t>e
+
+
+cdef inline MemEntry* slot_entry(uint64_t slot) noexcept nogil:
+    return <MemEntry*>(slot & <uint64_t>0x0000FFFFFFFFFFFF)
+
+
+cdef int index_grow(MemC* m) noexcept nogil:
+    cdef MemIndex* old = m.index
+    cdef MemIndex* new = index_new((old.mask + 1) * 4)
+    cdef uint64_t i, j, slot
+    if new == NULL:
+        return -1
+    for i in range(old.mask + 1):
+        if i + 8 <= old.mask and old.slots[i + 8]:
+            lsm_prefetch(slot_entry(old.slots[i + 8]))
+        slot = old.slots[i]
+        if slot:
+            j = slot_entry(slot).hash & new.mask
+            while new.slots[j]:
+                j = (j + 1) & new.mask
+            new.slots[j] = slot
+    new.retired = old
+    lsm_store_ptr(<void**>&m.index, new)
+    return 0
+
+
+cdef inline bint same_key(const MemEntry* e, const char* key, size_t klen) noexcept nogil:
+    return entry_klen(e) == klen and lsm_compare(entry_key(e), klen, key, klen) == 0
+
+
+# --- writer ----------------------------------------------------------------------------------------------------------
+
+cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil:
+    """Makes room, so that the insert that follows the log record cannot fail."""
+    if m.n_index * 5 > m.index.mask * 3 and index_grow(m) != 0:
+        return -1
+    return arena_reserve(m, entry_footprint(klen, vlen))
+
+
+cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen,
+                    uint64_t seq, int op, uint64_t hash) noexcept nogil:
+    cdef uint64_t* slots
+    cdef uint64_t i, slot, mask
+    cdef MemEntry* e
+    cdef MemEntry* found = NULL
+    cdef char* p
+    cdef size_t n = entry_footprint(klen, vlen)
+    if mem_reserve(m, klen, vlen) != 0:
+        return -1
+    slots = m.index.slots
+    mask = m.index.mask
+    i = hash & mask
+    lsm_prefetch(&slots[i])
+    e = <MemEntry*>arena_take(m, n)
+    e.hash = hash
+    e.seq = seq
+    e.vlen = <uint32_t>vlen
+    e.klen_op = <uint32_t>(klen << 8 | op)
+    p = <char*>e + sizeof(MemEntry)
+    memcpy(p, key, klen)
+    memcpy(p + klen, value, vlen)
+    while True:
+        slot = slots[i]
+        if slot == 0:
+            m.n_index += 1
+            break
+        if (slot ^ hash) >> 48 == 0:
+            found = slot_entry(slot)
+            if found.hash == hash and same_key(found, key, klen):
+                break
+            found = NULL
+        i = (i + 1) & mask
+    e.older = found
+    if m.n_entries == 0 or seq < m.min_seq:
+        m.min_seq = seq
+    m.max_seq = seq
+    m.n_entries += 1
+    m.n_deletes += op == OP_DELETE
+    m.used += n
+    lsm_store64(<uint64_t*>&m.last.used, m.last.used + n)
+    lsm_store64(&slots[i], slot_for(e, hash))
+    return 0
+
+
+cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const char* stop, size_t stop_len,
+                          uint64_t seq) noexcept nogil:
+    # Not in the arena: the arena holds nothing but entries, so that it can be walked.
+    cdef MemRangeDelete* d = <MemRangeDelete*>malloc(sizeof(MemRangeDelete) + start_len + stop_len)
+    cdef char* p
+    if d == NULL:
+        return -1
+    p = <char*>d + sizeof(MemRangeDelete)
+    memcpy(p, start, start_len)
+    memcpy(p + start_len, stop, stop_len)
+    d.start = p
+    d.start_len = <uint32_t>start_len
+    d.stop = p + start_len
+    d.stop_len = <uint32_t>stop_len
+    d.seq = seq
+    d.older = m.range_deletes
+    if (m.n_entries == 0 and m.n_range_deletes == 0) or seq < m.min_seq:
+        m.min_seq = seq
+    m.max_seq = seq
+    m.n_range_deletes += 1
+    m.used += sizeof(MemRangeDelete) + start_len + stop_len
+    lsm_store_ptr(<void**>&m.range_deletes, d)
+    return 0
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------
+
+cdef void mem_prefetch(const MemC* m, uint64_t hash) noexcept nogil:
+    cdef MemIndex* index = <MemIndex*>lsm_load_ptr(<void**>&m.index)
+    lsm_prefetch(&index.slots[hash & index.mask])
+
+
+cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t hash, uint64_t snapshot) noexcept nogil:
+    cdef MemIndex* index = <MemIndex*>lsm_load_ptr(<void**>&m.index)
+    cdef uint64_t i = hash & index.mask
+    cdef uint64_t slot
+    cdef MemEntry* e
+    while True:
+        slot = lsm_load64(&index.slots[i])
+        if slot == 0:
+            return NULL
+        if (slot ^ hash) >> 48 == 0:
+            e = slot_entry(slot)
+            if e.hash == hash and same_key(e, key, klen):
+                while e != NULL and e.seq > snapshot:
+                    e = e.older
+                return e
+        i = (i + 1) & index.mask
+
+
+cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil:
+    cdef MemRangeDelete* d = <MemRangeDelete*>lsm_load_ptr(<void**>&m.range_deletes)
+    while d != NULL:
+        # Newest first, so the first one that covers is the largest.
+        if (d.seq <= snapshot and lsm_compare(d.start, d.start_len, key, klen) <= 0
+                and lsm_compare(key, klen, d.stop, d.stop_len) < 0):
+            return d.seq
+        d = d.older
+    return 0
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+cdef inline int item_compare(const SortItem* a, const SortItem* b) noexcept nogil:
+    """(key, newest first); the prefixes must have been cut at the same place."""
+    cdef int r
+    if a.prefix != b.prefix:
+        return -1 if a.prefix < b.prefix else 1
+    r = lsm_compare(entry_key(a.entry), entry_klen(a.entry), entry_key(b.entry), entry_klen(b.entry))
+    if r:
+        return r
+    return -1 if a.entry.seq > b.entry.seq else (1 if a.entry.seq < b.entry.seq else 0)
+
+
+cdef void insertion_sort(SortItem* a, size_t n) noexcept nogil:
+    cdef size_t i, j
+    cdef SortItem x
+    for i in range(1, n):
+        x = a[i]
+        j = i
+        while j > 0 and item_compare(&x, &a[j - 1]) < 0:
+            a[j] = a[j - 1]
+            j -= 1
+        a[j] = x
+
+
+cdef size_t common_prefix(const SortItem* a, size_t n, size_t known) noexcept nogil:
+    """How many leading bytes all n keys share; `known` of them are known to be shared."""
+    cdef const char* first = entry_key(a[0].entry)
+    cdef size_t shared = entry_klen(a[0].entry)
+    cdef size_t i, j
+    cdef const char* key
+    cdef size_t klen
+    for i in range(1, n):
+        if i + 8 < n:
+            lsm_prefetch(entry_key(a[i + 8].entry))
+        key = entry_key(a[i].entry)
+        klen = entry_klen(a[i].entry)
+        if klen < shared:
+            shared = klen
+        j = known
+        while j < shared and key[j] == first[j]:
+            j += 1
+        shared = j
+        if shared <= known:
+            return known
+    return shared
+
+
+cdef void cut_prefixes(SortItem* a, size_t n, size_t skip) noexcept nogil:
+    cdef size_t i
+    for i in range(n):
+        if i + 8 < n:
+            lsm_prefetch(entry_key(a[i + 8].entry))
+        a[i].prefix = lsm_prefix8(entry_key(a[i].entry) + skip, entry_klen(a[i].entry) - skip)
+
+
+cdef SortItem* radix_sort(SortItem* a, SortItem* scratch, size_t n) noexcept nogil:
+    """Stable sort by prefix, least significant byte first; returns whichever of the two arrays holds the result."""
+    cdef size_t counts[8][256]
+    cdef size_t i, total, c
+    cdef int byte
+    cdef uint64_t p
+    cdef SortItem* swap
+    memset(counts, 0, sizeof(counts))
+    for i in range(n):
+        p = a[i].prefix
+        for byte in range(8):
+            counts[byte][(p >> (8 * byte)) & 0xFF] += 1
+    for byte in range(8):
+        if counts[byte][(a[0].prefix >> (8 * byte)) & 0xFF] == n:
+            continue    # all equal here: this byte orders nothing
+        total = 0
+        for i in range(256):
+            c = counts[byte][i]
+            counts[byte][i] = total
+            total += c
+        for i in range(n):
+            c = (a[i].prefix >> (8 * byte)) & 0xFF
+            scratch[counts[byte][c]] = a[i]
+            counts[byte][c] += 1
+        swap = a
+        a = scratch
+        scratch = swap
+    return a
+
+
+cdef void sort_items(SortItem* a, SortItem* scratch, size_t n, size_t known, size_t* skip_out) noexcept nogil:
+    """Sorts by (key, newest first). Cuts prefixes behind what all n keys share and leaves them so at this depth; groups of
+    equal prefix are sorted behind their own common prefix in turn."""
+    cdef size_t skip, i, j, inner
+    cdef SortItem* sorted_
+    cdef uint64_t prefix
+    cdef size_t shortest
+    if n == 0:
+        skip_out[0] = 0
+        return
+    skip = common_prefix(a, n, known)
+    skip_out[0] = skip
+    cut_prefixes(a, n, skip)
+    if n <= 32:
+        insertion_sort(a, n)
+        return
+    sorted_ = radix_sort(a, scratch, n)
+    if sorted_ != a:
+        memcpy(a, sorted_, n * sizeof(SortItem))
+    i = 0
+    while i < n:
+        j = i + 1
+        prefix = a[i].prefix
+        while j < n and a[j].prefix == prefix:
+            j += 1
+        if j - i > 32:
+            sort_group(a + i, scratch, j - i, skip, prefix)
+        elif j - i > 1:
+            insertion_sort(a + i, j - i)
+        i = j
+
+
+cdef void merge_sort(SortItem* a, SortItem* scratch, size_t n) noexcept nogil:
+    cdef size_t half, i, j, k
+    if n <= 16:
+        insertion_sort(a, n)
+        return
+    half = n // 2
+    merge_sort(a, scratch, half)
+    merge_sort(a + half, scratch, n - half)
+    if item_compare(&a[half - 1], &a[half]) <= 0:
+        return
+    memcpy(scratch, a, half * sizeof(SortItem))
+    i = 0
+    j = half
+    k = 0
+    while i < half:
+        if j < n and item_compare(&a[j], &scratch[i]) < 0:
+            a[k] = a[j]
+            j += 1
+        else:
+            a[k] = scratch[i]
+            i += 1
+        k += 1
+
+
+cdef void sort_group(SortItem* a, SortItem* scratch, size_t n, size_t skip, uint64_t prefix) noexcept nogil:
+    """A group with equal prefixes. Where all its keys go on behind those 8 bytes it is sorted one step deeper; keys that
+    end within them (zero padding makes prefixes equal) need whole comparisons."""
+    cdef size_t i, inner
+    cdef bint deep = True
+    for i in range(n):
+        if entry_klen(a[i].entry) < skip + 8:
+            deep = False
+            break
+    # A key repeated over and over is one group that no prefix splits: merge sort by (key, seq) then.
+    if deep and common_prefix(a, n, skip + 8) < entry_klen(a[0].entry):
+        sort_items(a, scratch, n, skip + 8, &inner)
+        for i in range(n):
+            a[i].prefix = prefix
+    else:
+        merge_sort(a, scratch, n)
+
+
+cdef void run_release(MemRun* run) noexcept nogil:
+    if lsm_fetch_add32(&run.refs, -1) == 1:
+        free(run.items)
+        free(run)
+
+
+cdef void mem_order_release(MemOrder* order) noexcept nogil:
+    cdef int i
+    if order == NULL or lsm_fetch_add32(&order.refs, -1) != 1:
+        return
+    for i in range(order.n_runs):
+        run_release(order.runs[i])
+    free(order)
+
+
+cdef MemRun* run_new(size_t n) noexcept nogil:
+    cdef MemRun* run = <MemRun*>malloc(sizeof(MemRun))
+    if run == NULL:
+        return NULL
+    run.items = <SortItem*>malloc((n if n else 1) * sizeof(SortItem))
+    if run.items == NULL:
+        free(run)
+        return NULL
+    run.refs = 1
+    run.n = n
+    run.skip = 0
+    return run
+
+
+cdef MemRun* run_build(ArenaChunk* chunk, size_t offset, ArenaChunk* end_chunk, size_t end_offset) noexcept nogil:
+    """Sorts the entries between two places in the arena."""
+    cdef ArenaChunk* c = chunk
+    cdef size_t at = offset
+    cdef size_t limit, n = 0
+    cdef MemEntry* e
+    cdef MemRun* run
+    cdef SortItem* scratch
+    while True:
+        limit = end_offset if c == end_chunk else <size_t>lsm_load64(<uint64_t*>&c.used)
+        while at < limit:
+            e = <MemEntry*>(c.base + at)
+            at += entry_footprint(entry_klen(e), e.vlen)
+            n += 1
+        if c == end_chunk:
+            break
+        c = <ArenaChunk*>lsm_load_ptr(<void**>&c.next)
+        at = 0
+    run = run_new(n)
+    if run == NULL:
+        return NULL
+    c = chunk
+    at = offset
+    n = 0
+    while True:
+        limit = end_offset if c == end_chunk else <size_t>lsm_load64(<uint64_t*>&c.used)
+        while at < limit:
+            e = <MemEntry*>(c.base + at)
+            run.items[n].entry = e
+            at += entry_footprint(entry_klen(e), e.vlen)
+            n += 1
+        if c == end_chunk:
+            break
+        c = <ArenaChunk*>lsm_load_ptr(<void**>&c.next)
+        at = 0
+    if n > 1:
+        scratch = <SortItem*>malloc(n * sizeof(SortItem))
+        if scratch == NULL:
+            run_release(run)
+            return NULL
+        sort_items(run.items, scratch, n, 0, &run.skip)
+        free(scratch)
+    elif n == 1:
+        run.skip = entry_klen(run.items[0].entry)
+        run.items[0].prefix = 0
+    return run
+
+
+cdef MemRun* run_merge(MemRun* a, MemRun* b) noexcept nogil:
+    cdef MemRun* out = run_new(a.n + b.n)
+    cdef size_t i = 0, j = 0, k = 0
+    cdef SortItem pair[2]
+    cdef size_t skip
+    cdef SortItem x, y
+    if out == NULL:
+        return NULL
+    # What both runs share: their own common prefixes, as far as the two agree.
+    pair[0] = a.items[0]
+    pair[1] = b.items[0]
+    skip = common_prefix(pair, 2, 0)
+    if a.skip < skip:
+        skip = a.skip
+    if b.skip < skip:
+        skip = b.skip
+    x = a.items[0]
+    y = b.items[0]
+    cut_prefixes(&x, 1, skip)
+    cut_prefixes(&y, 1, skip)
+    while i < a.n or j < b.n:
+        if j >= b.n or (i < a.n and item_compare(&x, &y) <= 0):
+            out.items[k] = x
+            i += 1
+            if i < a.n:
+                x = a.items[i]
+                if skip != a.skip:
+                    cut_prefixes(&x, 1, skip)
+        else:
+            out.items[k] = y
+            j += 1
+            if j < b.n:
+                y = b.items[j]
+                if skip != b.skip:
+                    cut_prefixes(&y, 1, skip)
+        k += 1
+    out.skip = skip
+    return out
+
+
+cdef MemOrder* order_extend(MemOrder* old, MemRun* fresh, ArenaChunk* chunk, size_t offset) noexcept nogil:
+    """A new order: the old runs plus a fresh one, runs of similar size merged. Takes over `fresh`."""
+    cdef MemOrder* order = <MemOrder*>malloc(sizeof(MemOrder))
+    cdef MemRun* merged
+    cdef int i
+    if order == NULL:
+        run_release(fresh)
+        return NULL
+    order.refs = 1
+    order.n_runs = 0
+    order.chunk = chunk
+    order.offset = offset
+    if old != NULL:
+        order.n_runs = old.n_runs
+        for i in range(old.n_runs):
+            order.runs[i] = old.runs[i]
+            lsm_fetch_add32(&order.runs[i].refs, 1)
+    order.runs[order.n_runs] = fresh
+    order.n_runs += 1
+    # Each entry is merged O(log n) times in all, and at most O(log n) runs stand.
+    while order.n_runs >= 2 and (order.runs[order.n_runs - 2].n <= 2 * order.runs[order.n_runs - 1].n
+                                 or order.n_runs >= MAX_RUNS - 1):
+        merged = run_merge(order.runs[order.n_runs - 2], order.runs[order.n_runs - 1])
+        if merged == NULL:
+            mem_order_release(order)
+            return NULL
+        run_release(order.runs[order.n_runs - 1])
+        run_release(order.runs[order.n_runs - 2])
+        order.n_runs -= 1
+        order.runs[order.n_runs - 1] = merged
+    return order
+
+
+cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil:
+    cdef MemOrder* order
+    cdef MemOrder* old
+    cdef MemRun* fresh
+    pthread_mutex_lock(&m.order_mutex)
+    old = m.order
+    # An order made for a later moment serves too: its iterators look at sequence numbers.
+    if old != NULL and covers(old, chunk, offset):
+        order = old
+    else:
+        if old == NULL:
+            fresh = run_build(m.first, 0, chunk, offset)
+        else:
+            fresh = run_build(old.chunk, old.offset, chunk, offset)
+        order = NULL if fresh == NULL else (
+            order_extend(old, fresh, chunk, offset) if fresh.n else order_keep(old, fresh, chunk, offset))
+        if order != NULL and order != old:
+            m.order = order
+            mem_order_release(old)
+    if order != NULL:
+        lsm_fetch_add32(&order.refs, 1)
+    pthread_mutex_unlock(&m.order_mutex)
+    return order
+
+
+cdef bint covers(MemOrder* order, ArenaChunk* chunk, size_t offset) noexcept nogil:
+    """Whether the order reaches (chunk, offset)."""
+    cdef ArenaChunk* c = chunk
+    if order.chunk == chunk:
+        return order.offset >= offset
+    while c != NULL:
+        if c == order.chunk:
+            return True
+        c = <ArenaChunk*>lsm_load_ptr(<void**>&c.next)
+    return False
+
+
+cdef MemOrder* order_keep(MemOrder* old, MemRun* empty, ArenaChunk* chunk, size_t offset) noexcept nogil:
+    """Nothing new to sort: an order with no runs, or the old one."""
+    if old != NULL:
+        run_release(empty)
+        return old
+    cdef MemOrder* order = <MemOrder*>malloc(sizeof(MemOrder))
+    run_release(empty)
+    if order == NULL:
+        return NULL
+    order.refs = 1
+    order.n_runs = 0
+    order.chunk = chunk
+    order.offset = offset
+    return order
+
+
+# --- walking a run ---------------------------------------------------------------------------------------------------
+
+cdef inline bint item_same_key(const MemRun* run, size_t i, size_t j) noexcept nogil:
+    cdef const MemEntry* a
+    cdef const MemEntry* b
+    if run.items[i].prefix != run.items[j].prefix:
+        return False
+    a = run.items[i].entry
+    b = run.items[j].entry
+    return same_key(a, entry_key(b), entry_klen(b))
+
+
+cdef void run_settle_forward(RunIter* it) noexcept nogil:
+    """From the first version of a key: to the newest visible one, or on to the next key that has one."""
+    cdef const MemRun* run = it.run
+    while it.pos < run.n and run.items[it.pos].entry.seq > it.snapshot:
+        it.pos += 1
+    it.valid = it.pos < run.n
+
+
+cdef void run_settle_backward(RunIter* it) noexcept nogil:
+    """From any version of a key (its last): to its newest visible one, or back to a key that has one."""
+    cdef size_t last
+    while it.valid:
+        last = it.pos
+        while it.pos > 0 and item_same_key(it.run, it.pos - 1, last):
+            it.pos -= 1
+        while it.pos <= last and it.run.items[it.pos].entry.seq > it.snapshot:
+            it.pos += 1
+        if it.pos <= last:
+            return
+        # No version of this key is visible; pos stands one behind it.
+        while it.pos > 0 and item_same_key(it.run, it.pos - 1, last):
+            it.pos -= 1
+        if it.pos == 0:
+            it.valid = False
+        else:
+            it.pos -= 1
+
+
+cdef size_t run_lower_bound(const MemRun* run, const char* key, size_t klen) noexcept nogil:
+    """Index of the first item with key >= `key`."""
+    cdef size_t lo = 0, hi = run.n, mid
+    cdef SortItem* items = run.items
+    cdef const char* sample
+    cdef size_t n
+    cdef uint64_t prefix
+    cdef int r
+    if run.n == 0:
+        return 0
+    sample = entry_key(items[0].entry)
+    n = run.skip if run.skip < klen else klen
+    r = lsm_compare(key, n, sample, n)
+    if r < 0 or (r == 0 and klen < run.skip):
+        return 0
+    if r > 0:
+        return run.n
+    prefix = lsm_prefix8(key + run.skip, klen - run.skip)
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if items[mid].prefix != prefix:
+            r = -1 if items[mid].prefix < prefix else 1
+        else:
+            r = lsm_compare(entry_key(items[mid].entry), entry_klen(items[mid].entry), key, klen)
+        if r < 0:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+cdef void run_seek(RunIter* it, const char* key, size_t klen) noexcept nogil:
+    it.pos = run_lower_bound(it.run, key, klen)
+    run_settle_forward(it)
+
+
+cdef void run_seek_before(RunIter* it, const char* key, size_t klen) noexcept nogil:
+    it.pos = run_lower_bound(it.run, key, klen)
+    it.valid = it.pos > 0
+    if it.valid:
+        it.pos -= 1
+        run_settle_backward(it)
+
+
+cdef void run_first(RunIter* it) noexcept nogil:
+    it.pos = 0
+    run_settle_forward(it)
+
+
+cdef void run_last(RunIter* it) noexcept nogil:
+    it.valid = it.run.n > 0
+    if it.valid:
+        it.pos = it.run.n - 1
+        run_settle_backward(it)
+
+
+cdef void run_next(RunIter* it) noexcept nogil:
+    cdef size_t at = it.pos
+    cdef size_t n = it.run.n
+    if at + 6 < n:
+        lsm_prefetch(it.run.items[at + 6].entry)
+        lsm_prefetch(<const char*>it.run.items[at + 6].entry + 64)
+    it.pos += 1
+    while it.pos < n and item_same_key(it.run, it.pos, at):
+        it.pos += 1
+    # Skipping an invisible version may land on an older visible one of the same key: that is the one to show.
+    run_settle_forward(it)
+
+
+cdef void run_prev(RunIter* it) noexcept nogil:
+    cdef size_t at = it.pos
+    while it.pos > 0 and item_same_key(it.run, it.pos - 1, at):
+        it.pos -= 1
+    if it.pos == 0:
+        it.valid = False
+        return
+    it.pos -= 1
+    run_settle_backward(it)
+
+
+# --- owner -----------------------------------------------------------------------------------------------------------
+
+cdef class Memtable:
+    """Owns one memtable's memory. The engine writes it, views pin it, a flush reads it."""
+
+    def __cinit__(self, uint64_t seed, uint64_t write_buffer_size):
+        self.seed = seed
+        self.number = 0
+        self.capacity = write_buffer_size
+        self.c = <MemC*>calloc(1, sizeof(MemC))
+        if self.c == NULL:
+            raise MemoryError("memtable")
+        pthread_mutex_init(&self.c.order_mutex, NULL)
+        # A little over the buffer size, so that the usual memtable is one chunk.
+        self.c.chunk_size = (write_buffer_size + write_buffer_size // 64 + 65536 + 4095) & ~<uint64_t>4095
+        self.c.first = pool_take(self.c.chunk_size)
+        self.c.last = self.c.first
+        self.c.index = index_new(FIRST_SLOTS)
+        if self.c.first == NULL or self.c.index == NULL:
+            raise MemoryError("memtable")
+
+    def __dealloc__(self):
+        cdef ArenaChunk* chunk
+        cdef ArenaChunk* next_chunk
+        cdef MemIndex* index
+        cdef MemIndex* retired
+        cdef MemRangeDelete* d
+        cdef MemRangeDelete* older
+        if self.c == NULL:
+            return
+        mem_order_release(self.c.order)
+        chunk = self.c.first
+        while chunk != NULL:
+            next_chunk = chunk.next
+            pool_give(chunk)
+            chunk = next_chunk
+        index = self.c.index
+        while index != NULL:
+            retired = index.retired
+            free(index.slots)
+            free(index)
+            index = retired
+        d = self.c.range_deletes
+        while d != NULL:
+            older = d.older
+            free(d)
+            d = older
+        pthread_mutex_destroy(&self.c.order_mutex)
+        free(self.c)
+
+    @property
+    def entries(self):
+        return self.c.n_entries
+
+    @property
+    def deletes(self):
+        return self.c.n_deletes
+
+    @property
+    def used_bytes(self):
+        return self.c.used
+
+    @property
+    def memory(self):
+        """Bytes held, index included."""
+        cdef uint64_t total = 0
+        cdef ArenaChunk* chunk = self.c.first
+        cdef MemIndex* index = self.c.index
+        while chunk != NULL:
+            total += chunk.used
+            chunk = chunk.next
+        while index != NULL:
+            total += (index.mask + 1) * 8
+            index = index.retired
+        return total
+
+    @property
+    def min_seq(self):
+        return self.c.min_seq
+
+    @property
+    def max_seq(self):
+        return self.c.max_seq
+
+    @property
+    def empty(self):
+        return self.c.n_entries == 0 and self.c.n_range_deletes == 0
+
+    @property
+    def range_deletes(self):
+        """[(start, stop, seq)], newest first."""
+        cdef MemRangeDelete* d = self.c.range_deletes
+        out = []
+        while d != NULL:
+            out.append((d.start[:d.start_len], d.stop[:d.stop_len], d.seq))
+            d = d.older
+        return out
