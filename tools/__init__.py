@@ -1,1 +1,1 @@
-"""lsmkv-tool: see inside a database, its tables and its filters."""
+"""`lsmkv-tool`: see inside a database, its tables and its filters."""

@@ -1,0 +1,3 @@
+from lsmkv_tool.cli import main
+
+main()

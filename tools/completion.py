@@ -1,0 +1,26 @@
+"""`completion`: the script that teaches a shell to complete lsmkv-tool."""
+
+from __future__ import annotations
+
+import click
+
+from lsmkv_tool.command import declare
+from lsmkv_tool.output import Output
+
+
+@declare(example='eval "$(lsmkv-tool completion bash)"')
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(out: Output, shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    bash: put the example below into ~/.bashrc; zsh: the same with `zsh` into ~/.zshrc; fish: write the output to
+    ~/.config/fish/completions/lsmkv-tool.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    from lsmkv_tool.cli import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(cli, {}, "lsmkv-tool", "_LSMKV_TOOL_COMPLETE").source()
+    out.result({"shell": shell, "script": script}, lambda human: human.line(script))
