@@ -1,7 +1,6 @@
 import os
 
 from libc.errno cimport EINVAL, EOPNOTSUPP, errno
-from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -16,7 +15,6 @@ from lsmkv_ext.file cimport (
     file_pread,
     file_pwrite,
     file_size,
-    file_sync,
 )
 from lsmkv_ext.memtable cimport MemC, Memtable, mem_delete_range, mem_insert
 from lsmkv_ext.native cimport xxh3
@@ -36,7 +34,6 @@ from lsmkv_ext.types cimport (
     OP_DELETE,
     OP_DELETE_RANGE,
     OP_PUT,
-    lsm_compare,
     lsm_load64,
     lsm_now_ns,
     lsm_store64,
@@ -199,17 +196,25 @@ cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int write_head(LogC* log, uint64_t previous_last_seq, bint sync) noexcept nogil:
+cdef int write_head(LogC* log, uint64_t previous_last_seq) noexcept nogil:
     cdef char head[LOG_HEAD_SIZE]
-    cdef int err
     memset(head, 0, LOG_HEAD_SIZE)
     memcpy(head, MAGIC, 8)
     put_u32(head + 8, VERSION)
     put_u64(head + 16, log.number)
     put_u64(head + 24, previous_last_seq)
     put_u64(head + 32, xxh3(head, 32, <uint64_t>0x6C6F672D70616765))
-    err = file_pwrite(log.fd, head, LOG_HEAD_SIZE, 0)
-    return err
+    return file_pwrite(log.fd, head, LOG_HEAD_SIZE, 0)
+
+
+cdef void log_unmap(LogC* log) noexcept nogil:
+    if log.head != NULL:
+        munmap(log.head, PAGE)
+        log.head = NULL
+    if log.window != NULL:
+        munmap(log.window, log.window_size)
+        log.window = NULL
+        log.window_size = 0
 
 
 cdef class LogWriter:
@@ -249,7 +254,7 @@ cdef class LogWriter:
                 self.c.mapped = False
                 err = 0
         if not err:
-            err = write_head(self.c, previous_last_seq, False)
+            err = write_head(self.c, previous_last_seq)
         if err:
             fail_io(&st, b"log: create", err)
             self._discard(encoded)
@@ -323,23 +328,14 @@ cdef class LogWriter:
         if self.closed:
             return
         self.closed = True
-        self._unmap()
+        log_unmap(self.c)
         file_close(self.c.fd)
         self.c.fd = -1
-
-    cdef void _unmap(self) noexcept:
-        if self.c.head != NULL:
-            munmap(self.c.head, PAGE)
-            self.c.head = NULL
-        if self.c.window != NULL:
-            munmap(self.c.window, self.c.window_size)
-            self.c.window = NULL
-            self.c.window_size = 0
 
     def __dealloc__(self):
         if self.c == NULL:
             return
-        self._unmap()
+        log_unmap(self.c)
         if self.c.fd >= 0:
             file_close(self.c.fd)
         free(self.c.scratch)
@@ -399,22 +395,25 @@ cdef bint slot_value(const LogImage* image, uint64_t place, uint64_t* synced) no
     return True
 
 
+cdef bint all_zero(const char* p, uint64_t start, uint64_t stop) noexcept nogil:
+    cdef uint64_t i
+    for i in range(start, stop):
+        if p[i]:
+            return False
+    return True
+
+
 cdef int image_open(LogImage* image, uint64_t number, Status* st) noexcept nogil:
     """Checks the head. A log shorter than its head, or all zero there, was being created when the lights went out: it holds
     nothing and is torn, not corrupt."""
-    cdef uint64_t i, synced
-    cdef bint blank = True
+    cdef uint64_t synced
     image.known_synced = LOG_HEAD_SIZE
     image.offset = LOG_HEAD_SIZE
     if image.size < LOG_HEAD_SIZE:
         image.torn = b"the log ends within its head page"
         return ST_OK
     if memcmp(image.data, MAGIC, 8) != 0 or xxh3(image.data, 32, <uint64_t>0x6C6F672D70616765) != get_u64(image.data + 32):
-        for i in range(image.size):
-            if image.data[i]:
-                blank = False
-                break
-        if blank:
+        if all_zero(image.data, 0, image.size):
             image.torn = b"the log's head was never written"
             return ST_OK
         return fail_corrupt(st, b"log head does not match its checksum", number, 0)
@@ -422,6 +421,9 @@ cdef int image_open(LogImage* image, uint64_t number, Status* st) noexcept nogil
         return fail_corrupt(st, b"log version is not known", number, 8)
     if number and get_u64(image.data + 16) != number:
         return fail_corrupt(st, b"log carries another log's number", number, 16)
+    if not (all_zero(image.data, 40, LOG_SLOT_A) and all_zero(image.data, LOG_SLOT_A + 24, LOG_SLOT_B)
+            and all_zero(image.data, LOG_SLOT_B + 24, LOG_HEAD_SIZE)):
+        return fail_corrupt(st, b"log head holds bytes where none belong", number, 40)
     image.number = get_u64(image.data + 16)
     image.previous_last_seq = get_u64(image.data + 24)
     if slot_value(image, LOG_SLOT_A, &synced) and synced > image.known_synced:
@@ -435,21 +437,10 @@ cdef const char* record_problem(LogImage* image, LogRecord* record) noexcept nog
     """NULL and *record filled, or what is wrong at image.offset ("" for the clean end of the log)."""
     cdef uint64_t left = image.size - image.offset
     cdef const char* p = image.data + image.offset
-    cdef uint64_t i
-    cdef bint blank = True
-    if left == 0:
-        return b""
     if left < LOG_RECORD_HEADER:
-        for i in range(left):
-            if p[i]:
-                return b"a record header is cut short"
-        return b""
+        return b"" if all_zero(p, 0, left) else b"a record header is cut short"
     if get_u32(p) != header_checksum(p, image.number, image.offset):
-        for i in range(LOG_RECORD_HEADER):
-            if p[i]:
-                blank = False
-                break
-        return b"" if blank else b"a record header does not match its checksum"
+        return b"" if all_zero(p, 0, LOG_RECORD_HEADER) else b"a record header does not match its checksum"
     record.size = get_u32(p + 8)
     if padded(record.size) > left - LOG_RECORD_HEADER:
         return b"a record runs over the end of the log"
@@ -458,19 +449,13 @@ cdef const char* record_problem(LogImage* image, LogRecord* record) noexcept nog
     record.payload = p + LOG_RECORD_HEADER
     if get_u32(p + 4) != payload_checksum(record.payload, record.size, image.number):
         return b"a record's payload does not match its checksum"
+    if not all_zero(record.payload, record.size, padded(record.size)):
+        return b"a record's padding is not zero"
     record.offset = image.offset
     record.count = get_u32(p + 12) >> 8
     record.first_seq = get_u64(p + 16)
     record.synced = get_u64(p + 24)
     return NULL
-
-
-cdef bint rest_is_blank(const LogImage* image, uint64_t start) noexcept nogil:
-    cdef uint64_t i
-    for i in range(start, image.size):
-        if image.data[i]:
-            return False
-    return True
 
 
 cdef void learn_synced(LogImage* image) noexcept nogil:
@@ -558,7 +543,7 @@ cdef int replay(LogImage* image, MemC* m, uint64_t seed, uint64_t expect_seq, bi
         counts[3] = last
         image.offset += LOG_RECORD_HEADER + padded(record.size)
     if problem[0] == 0:
-        if rest_is_blank(image, image.offset):
+        if all_zero(image.data, image.offset, image.size):
             # Nothing follows, but a synced record must not have been blanked out either.
             if image.offset < image.known_synced and not salvage:
                 return fail_corrupt(st, b"synced log records are missing", image.number, image.offset)
@@ -659,7 +644,7 @@ def dump_log(path):
         while image.torn == NULL:
             problem = record_problem(&image, &record)
             if problem != NULL:
-                if problem[0] or not rest_is_blank(&image, image.offset):
+                if problem[0] or not all_zero(image.data, image.offset, image.size):
                     yield {"offset": image.offset, "problem": problem.decode() or "a hole in the log"}
                 return
             yield {
