@@ -1,10 +1,30 @@
 # One data block: sorted entries with prefix compression and restart points, plus one tag byte per entry (from the key's
-# hash) so that a point read finds its entry without a search. Byte grid: docs/format.md. Writer and reader share this file.
+# hash) so that a point read finds its entry without a search. Byte grid: docs/format.md, "Data block". Writer and reader
+# share this file.
 #
-# Entry: shared, unshared, value length, (seq - block base seq) << 1 | is_delete, then key suffix and value.
+# Keys and values are two sections: a walk over keys touches a line or two, not every value in between, and a value's
+# place is the running sum of the value lengths since the restart point.
+#
+#   header | tags | restarts | keys | values
+#   key entry: varint shared, varint unshared, varint value length, varint (seq - base seq) << 1 | is_delete, suffix
+#
+# Where the bytes come from: block_load copies nothing itself; the table reads (and decompresses) straight into
+# block_data(b) and then calls block_check, which looks at the whole structure once. Everything after that (gets,
+# iterators) relies on it and checks no bounds again.
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
 from lsmkv_ext.status cimport Status
+
+cdef enum:
+    BLOCK_HEADER_SIZE = 24
+    BLOCK_SLACK = 32               # readable bytes after the data, so that 16-byte loads may run over its end
+    BLOCK_MAX_SHIFT = 6            # restart interval at most 64
+    BLOCK_MAX_RAW = (1 << 30) + (1 << 25)   # MAX_VALUE, its key, and room for the largest block_size
+    SEG_PRIVATE = 0                # never in the cache: freed by its last unpin
+    SEG_MAIN = 1
+    SEG_PROBATION = 2
+    SEG_LIMBO = 3                  # evicted, waiting for a thread with the GIL to free it
 
 ctypedef struct Entry:            # borrowed: key and value live as long as the block (or iterator buffer) they came from
     const char* key
@@ -14,10 +34,100 @@ ctypedef struct Entry:            # borrowed: key and value live as long as the 
     uint64_t seq
     int is_delete
 
-# --- contract, to be completed by the struct definitions ---
-# BlockC: decoded and checked in memory: raw bytes + pins (atomic int) + cache links + usage counter.
-# cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
-#     1 found (out.key may be NULL), 0 not in this block, negative: damaged. Hash is with the TABLE's seed.
-# BlockIter over one BlockC: block_iter_init/seek_first/seek_last/seek(key: first entry >= key)/seek_before(last entry < key... or <=)/next/prev;
-#     .valid, .entry
-# BlockBuilder: add (in order), finish -> raw bytes
+# The struct and its data are one malloc; the first 64 bytes are all that a hit reads.
+ctypedef struct BlockC:
+    int pins                       # atomic
+    uint8_t usage                  # bumped by hits with a plain store, lowered by the clock hand
+    uint8_t segment                # SEG_*, under the cache's mutex (except SEG_PRIVATE, which never changes back)
+    uint8_t shift                  # log2 of the restart interval
+    uint8_t unused
+    uint32_t n_entries
+    uint32_t restarts_at           # offsets into the data; tags start at BLOCK_HEADER_SIZE
+    uint32_t keys_at
+    uint32_t values_at
+    uint32_t raw_size
+    uint32_t max_klen
+    uint64_t base_seq
+    uint64_t charge                # bytes this costs the cache
+    BlockC** slot                  # borrowed: the table's pointer to this block, NULL when unlinked
+    BlockC* next                   # ring of its segment, or the limbo list
+    BlockC* prev
+
+ctypedef struct RunEntry:
+    size_t key_at                  # into BlockIter.run_keys
+    size_t klen
+    const char* value
+    size_t vlen
+    uint64_t seq
+    int is_delete
+
+ctypedef struct BlockIter:
+    const BlockC* block            # borrowed
+    bint valid
+    Entry entry                    # valid until the next move
+    uint32_t index
+    bint forward                   # next_key / next_value stand behind `index`
+    const char* next_key
+    const char* next_value
+    char* kbuf                     # owned
+    size_t kcap
+    uint32_t run                   # which restart run is decoded for prev; UINT32_MAX = none
+    RunEntry* runs                 # owned
+    char* run_keys                 # owned
+    size_t run_keys_cap
+
+ctypedef struct BlockBuilder:
+    uint32_t shift
+    uint32_t n_entries
+    uint64_t base_seq
+    char* keys                     # owned; each has len and cap
+    size_t keys_len, keys_cap
+    char* values
+    size_t values_len, values_cap
+    char* tags
+    size_t tags_len, tags_cap
+    char* restarts
+    size_t restarts_len, restarts_cap
+    char* last
+    size_t last_len, last_cap
+    char* raw                      # the finished block
+    size_t raw_len, raw_cap
+
+
+cdef inline char* block_data(const BlockC* b) noexcept nogil:
+    return <char*>b + sizeof(BlockC)
+
+
+cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
+    return <uint8_t>(hash >> 56)
+
+
+# Room for raw_size bytes, pins = 1, SEG_PRIVATE; NULL when there is no memory.
+cdef BlockC* block_alloc(size_t raw_size) noexcept nogil
+cdef void block_free(BlockC* b) noexcept nogil
+# Checks the structure of block_data(b)[:raw_size] and fills the struct; NULL, or what is wrong.
+cdef const char* block_check(BlockC* b) noexcept nogil
+# 1 found (out.key is NULL: the caller has it), 0 not in this block. `hash` is with the TABLE's seed.
+cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
+# The same answer without SIMD: for other CPUs, and for tests.
+cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
+
+# BlockIter: zero the struct (block_iter_init), set it on a block, move, close. 0 or ST_NO_MEMORY.
+cdef void block_iter_init(BlockIter* it) noexcept nogil
+cdef void block_iter_close(BlockIter* it) noexcept nogil
+cdef int block_iter_set(BlockIter* it, const BlockC* b) noexcept nogil       # on no entry; `it` may be reused
+cdef void block_iter_first(BlockIter* it) noexcept nogil
+cdef int block_iter_last(BlockIter* it) noexcept nogil
+cdef void block_iter_seek(BlockIter* it, const char* key, size_t klen) noexcept nogil      # first entry >= key
+cdef void block_iter_next(BlockIter* it) noexcept nogil
+cdef int block_iter_prev(BlockIter* it) noexcept nogil
+
+# BlockBuilder: init, add in order (not checked here), finish gives raw/raw_len, reset for the next block. 0 or ST_NO_MEMORY.
+cdef void block_builder_init(BlockBuilder* bb, uint32_t restart_interval) noexcept nogil
+cdef void block_builder_free(BlockBuilder* bb) noexcept nogil
+cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil
+cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
+                           uint64_t seq, int is_delete, uint64_t hash) noexcept nogil
+cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil
+cdef inline size_t block_builder_size(const BlockBuilder* bb) noexcept nogil:
+    return BLOCK_HEADER_SIZE + bb.tags_len + bb.restarts_len + bb.keys_len + bb.values_len

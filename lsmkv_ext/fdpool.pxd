@@ -1,0 +1,30 @@
+# Descriptors on demand: at most `limit` open over all tables of a database, so 1000 tables work under RLIMIT_NOFILE=40.
+# A handle is closed by the clock hand when another needs its place, and opened again by its path when next used. The limit
+# bends while more threads than that read at once; EMFILE closes somebody else's and tries again.
+
+from lsmkv_ext.types cimport pthread_mutex_t
+
+ctypedef struct FdHandle:
+    char* path                     # borrowed from the table; absolute
+    int fd                         # -1 = closed
+    int users                      # under the pool's lock
+    bint used                      # for the clock
+    FdHandle* next                 # ring of open handles
+    FdHandle* prev
+
+ctypedef struct FdPoolC:
+    pthread_mutex_t lock
+    int limit
+    int n_open
+    FdHandle* hand
+
+cdef int fd_pool_init(FdPoolC* p, int limit) noexcept nogil
+cdef void fd_pool_destroy(FdPoolC* p) noexcept nogil
+# 0 or the errno; *fd stays open until fd_release.
+cdef int fd_acquire(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil
+cdef void fd_release(FdPoolC* p, FdHandle* h) noexcept nogil
+cdef void fd_forget(FdPoolC* p, FdHandle* h) noexcept nogil      # closes it for good; no users left
+
+
+cdef class FdPool:
+    cdef FdPoolC* p

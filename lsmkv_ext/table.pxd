@@ -1,0 +1,146 @@
+# An open SSTable: decoded index, resident filter, cached blocks hanging off the index. Byte grid: docs/format.md,
+# "SSTable"; the constants shared with the writer are in table_format.pxd.
+#
+# A TableC is immutable after open except for the cached block pointers and the descriptor. Its owner is the Python
+# class Table; nogil code borrows the pointer and somebody up the stack (a view, a job, a cursor) holds the object.
+#
+# How reads fail: ST_CORRUPT names the offset in this table's file. A damaged filter is no error: filter.usable is 0.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from lsmkv_ext.block cimport BlockC, BlockIter, Entry
+from lsmkv_ext.cache cimport BlockCache, CacheC
+from lsmkv_ext.fdpool cimport FdHandle, FdPool, FdPoolC
+from lsmkv_ext.filter cimport FilterC
+from lsmkv_ext.status cimport Status
+from lsmkv_ext.types cimport lsm_load_ptr, lsm_prefetch
+
+ctypedef struct ReadContext:       # one per operation: says how to read, collects what happened. Zero it, then set.
+    bint gil_held                  # caller holds the GIL: it is let go around the disk read only
+    bint fill_cache
+    bint scan                      # new blocks go to probation; TableIter reads ahead
+    bint compaction                # TableIter: 1 MiB reads, the cache is neither asked nor filled
+    uint64_t cache_hits            # blocks
+    uint64_t disk_reads            # preads
+    uint64_t disk_bytes
+    uint64_t disk_ns
+    uint64_t decompressed          # raw bytes of blocks decoded
+
+ctypedef struct RangeDelete:       # hides keys in [start, stop) with a smaller sequence number; borrowed from the table
+    const char* start
+    size_t start_len
+    const char* stop
+    size_t stop_len
+    uint64_t seq
+
+cdef enum:
+    INDEX_FANOUT = 8
+    INDEX_MAX_LEVELS = 12
+
+ctypedef struct TableC:
+    # the first lines: what a get reads
+    uint32_t n_blocks
+    uint32_t n_levels              # of the prefix tree
+    size_t common_len              # bytes shared by all keys of the table, cut off before the 8-byte prefixes
+    char* common                   # owned
+    uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] the last of each group
+    BlockC** blocks                # owned array; cached block or NULL (acquire load)
+    uint64_t* sep_at               # n_blocks + 1 offsets into seps: separator i is >= block i's last key, < block i+1's first
+    char* seps
+    uint64_t* offsets              # n_blocks + 1: block i is file bytes offsets[i] .. offsets[i + 1] with its trailer
+    uint64_t global_seq            # not 0: every entry counts as having this sequence number (ingested tables)
+    FilterC filter
+    CacheC* cache                  # borrowed; NULL = no cache
+    FdPoolC* fds                   # borrowed; NULL = own descriptor
+    FdHandle handle
+    uint64_t number
+    uint64_t file_size
+    uint64_t seed                  # of the hashes in filter and tags
+    uint64_t n_entries, n_deletes
+    uint64_t min_seq, max_seq      # as stored; with global_seq both are that
+    char* smallest                 # owned; over entries and range deletes
+    size_t smallest_len
+    char* largest
+    size_t largest_len
+    bint largest_exclusive         # largest is the stop of a range delete, no key
+    uint32_t n_range_deletes
+    RangeDelete* range_deletes     # owned; sorted by start, then newest first
+    char* range_bytes
+    void* filter_alloc             # owned; filter.bits points into it
+    uint64_t filter_size           # bytes of bits
+    uint64_t memory                # resident: index, filter, range deletes
+    bint charged                   # memory is reserved in the cache's budget
+    # sections in the file
+    uint64_t data_end, index_at, index_size, filter_at, ranges_at, ranges_size, props_at, props_size
+    char* props                    # owned; checked raw properties
+    size_t props_len
+    char filter_header[64]
+
+ctypedef struct TableIter:         # table_iter_init; moves return ST_OK (look at valid) or the code in status
+    bint valid
+    Entry entry                    # until the next move
+    Status status
+    TableC* t                      # borrowed
+    ReadContext* rc                # borrowed; gil_held may change between calls
+    BlockC* block                  # pinned
+    uint32_t index                 # of that block
+    BlockIter it
+    uint64_t window                # bytes of the next read
+    char* ahead                    # owned: bytes of the file from ahead_at
+    size_t ahead_len, ahead_cap
+    uint64_t ahead_at
+    uint32_t last_miss             # block index of the last disk read; adjacent ones grow the window
+
+
+# First block whose separator >= key; n_blocks = none. The block may still hold no key >= key (then the next one's first is it).
+cdef uint32_t table_find_block(const TableC* t, const char* key, size_t klen) noexcept nogil
+
+
+cdef inline BlockC* table_peek_block(TableC* t, uint32_t i) noexcept nogil:
+    """Cached or NULL; not pinned, so only with the GIL held and until it is let go (table_read_block may)."""
+    return <BlockC*>lsm_load_ptr(<void**>&t.blocks[i])
+
+
+cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
+    """The lines of a cached block that block_get reads first."""
+    cdef BlockC* b = <BlockC*>lsm_load_ptr(<void**>&t.blocks[i])
+    if b != NULL:
+        lsm_prefetch(b)
+        lsm_prefetch(<char*>b + 64)
+        lsm_prefetch(<char*>b + 128)
+        lsm_prefetch(<char*>b + 192)
+
+
+# Pinned block i, from the cache or the disk.
+cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
+cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil                 # NULL is fine
+# ST_OK / ST_NOT_FOUND / error. No filter check inside (the caller did it). On ST_OK out.value points into *pinned, which the
+# caller unpins after copying; with gil_held a cached block is returned without a pin (*pinned = NULL). out.key is NULL.
+cdef int table_get(TableC* t, const char* key, size_t klen, uint64_t hash, ReadContext* rc, Entry* out,
+                   BlockC** pinned, Status* st) noexcept nogil
+
+cdef void table_iter_init(TableIter* it, TableC* t, ReadContext* rc) noexcept nogil
+cdef void table_iter_close(TableIter* it) noexcept nogil                   # unpins, frees; safe on a zeroed struct
+cdef int table_iter_seek_first(TableIter* it) noexcept nogil
+cdef int table_iter_seek_last(TableIter* it) noexcept nogil
+cdef int table_iter_seek(TableIter* it, const char* key, size_t klen) noexcept nogil             # first >= key
+cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, bint inclusive) noexcept nogil  # last <= (or <) key
+cdef int table_iter_next(TableIter* it) noexcept nogil
+cdef int table_iter_prev(TableIter* it) noexcept nogil
+# Bytes of the file in front of `key`'s place: for approximate_size and for splitting jobs.
+cdef uint64_t table_offset_of(const TableC* t, const char* key, size_t klen) noexcept nogil
+
+# Opens and checks footer, properties, index, range deletes, filter. On failure *t is left closed.
+cdef int table_open(TableC* t, char* path, CacheC* cache, FdPoolC* fds, uint64_t global_seq, bint charge,
+                    Status* st) noexcept nogil
+cdef void table_close(TableC* t) noexcept nogil                            # GIL held; no pins left
+
+
+cdef class Table:
+    cdef TableC* c
+    cdef readonly object path
+    cdef readonly BlockCache cache
+    cdef readonly FdPool fds
+    cdef bytes _path
+    cdef list _obsolete
+    cdef object __weakref__

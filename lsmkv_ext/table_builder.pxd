@@ -1,0 +1,80 @@
+# Writes one SSTable, keys in strictly increasing order, without the GIL. Byte grid: docs/format.md, "SSTable".
+#
+# Life: builder_open, any number of adds, then builder_finish or builder_abandon; both free everything the builder owns.
+# After an add failed only builder_abandon is allowed. The directory is not synced here: the caller does, before it
+# names the file in the manifest.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from lsmkv_ext.block cimport BlockBuilder
+from lsmkv_ext.status cimport Status
+
+ctypedef struct BuilderOptions:
+    uint64_t seed                  # of the hashes passed to builder_add
+    uint32_t block_size            # raw bytes after which a block is cut
+    uint32_t restart_interval      # 1..64, rounded down to a power of two; 0 = default
+    int compression                # 0 none, 1 lz4
+    uint32_t millibits             # filter bits per key x 1000; 0 = no filter
+    uint32_t level                 # the filter is built for
+    bint verify_filter
+    uint32_t prefix_kind, prefix_arg
+    uint64_t number                # for status and properties
+    uint64_t created_unix
+
+ctypedef struct TableSummary:
+    uint64_t file_size
+    uint64_t n_entries, n_deletes, n_range_deletes
+    uint64_t raw_bytes             # keys + values
+    uint64_t data_bytes, index_bytes, filter_bytes
+    uint64_t min_seq, max_seq      # over entries and range deletes; 0, 0 for an empty table
+    uint64_t n_blocks
+    uint64_t filter_keys           # keys and prefixes added
+    uint32_t millibits, k, level
+    uint64_t filter_build_ns, filter_verify_ns
+    char* smallest                 # malloc'ed, owned by the summary
+    size_t smallest_len
+    char* largest
+    size_t largest_len
+    bint largest_exclusive
+
+ctypedef struct GrowBuf:
+    char* data
+    size_t len
+    size_t cap
+
+ctypedef struct BuilderC:
+    BuilderOptions o
+    char* path                     # owned
+    int fd
+    GrowBuf out                    # bytes not yet written
+    uint64_t written               # bytes handed to write(2)
+    uint64_t flushed               # bytes asked to be on their way to the disk
+    BlockBuilder block
+    GrowBuf packed                 # compression output
+    GrowBuf last_key
+    GrowBuf last_sep
+    GrowBuf index
+    bint pending                   # a finished block waits for its separator
+    uint64_t pending_size
+    uint32_t pending_entries
+    GrowBuf hashes                 # uint64_t each
+    uint64_t last_prefix_hash
+    bint has_prefix
+    GrowBuf ranges                 # encoded range deletes, in order of arrival
+    TableSummary s
+    uint64_t key_bytes, value_bytes
+    bint any
+
+cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil
+# Keys strictly increasing: checked (ST_BAD_ARGUMENT).
+cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
+                     int is_delete, uint64_t hash, Status* st) noexcept nogil
+# start < stop; any order.
+cdef int builder_add_range_delete(BuilderC* b, const char* start, size_t start_len, const char* stop, size_t stop_len,
+                                  uint64_t seq, Status* st) noexcept nogil
+cdef uint64_t builder_size(const BuilderC* b) noexcept nogil       # bytes so far + pending, for cutting outputs
+cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # decided at the end of the file
+# Filter built and verified, index, range deletes, properties, footer, fsync, close.
+cdef int builder_finish(BuilderC* b, TableSummary* out, Status* st) noexcept nogil
+cdef void builder_abandon(BuilderC* b) noexcept nogil              # close, unlink, free; safe on a zeroed struct
+cdef void summary_free(TableSummary* s) noexcept nogil
