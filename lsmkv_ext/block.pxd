@@ -5,16 +5,16 @@
 # Keys and values are two sections: a walk over keys touches a line or two, not every value in between, and a value's
 # place is the running sum of the value lengths since the restart point.
 #
-#   header | tags | restarts | keys | values
-#   key entry: varint shared, varint unshared, varint value length, varint (seq - base seq) << 1 | is_delete, suffix
+#   header | tags | restarts | sequence numbers | keys | values
+#   key entry: varint shared, varint unshared, varint value length, suffix
+#   sequence number: (seq - base seq) << 1 | is_delete in the fewest bytes that hold the block's largest
 #
-# Where the bytes come from: block_load copies nothing itself; the table reads (and decompresses) straight into
-# block_data(b) and then calls block_check, which looks at the whole structure once. Everything after that (gets,
-# iterators) relies on it and checks no bounds again.
+# Whoever has the bytes (read or decompressed) puts them straight into block_data(b) and calls block_check, which looks
+# at the whole structure once. Everything after that (gets, iterators) relies on it and checks no bounds again.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from lsmkv_ext.status cimport Status
+from lsmkv_ext.buffer cimport GrowBuf
 
 cdef enum:
     BLOCK_HEADER_SIZE = 24
@@ -40,9 +40,10 @@ ctypedef struct BlockC:
     uint8_t usage                  # bumped by hits with a plain store, lowered by the clock hand
     uint8_t segment                # SEG_*, under the cache's mutex (except SEG_PRIVATE, which never changes back)
     uint8_t shift                  # log2 of the restart interval
-    uint8_t unused
+    uint8_t seq_width              # bytes per sequence number
     uint32_t n_entries
     uint32_t restarts_at           # offsets into the data; tags start at BLOCK_HEADER_SIZE
+    uint32_t seqs_at
     uint32_t keys_at
     uint32_t values_at
     uint32_t raw_size
@@ -79,19 +80,14 @@ ctypedef struct BlockIter:
 ctypedef struct BlockBuilder:
     uint32_t shift
     uint32_t n_entries
-    uint64_t base_seq
-    char* keys                     # owned; each has len and cap
-    size_t keys_len, keys_cap
-    char* values
-    size_t values_len, values_cap
-    char* tags
-    size_t tags_len, tags_cap
-    char* restarts
-    size_t restarts_len, restarts_cap
-    char* last
-    size_t last_len, last_cap
-    char* raw                      # the finished block
-    size_t raw_len, raw_cap
+    uint64_t min_seq, max_seq
+    GrowBuf keys
+    GrowBuf values
+    GrowBuf tags
+    GrowBuf restarts
+    GrowBuf seqs                   # seq << 1 | is_delete, uint64_t each
+    GrowBuf last                   # the key added last
+    GrowBuf raw                    # the finished block
 
 
 cdef inline char* block_data(const BlockC* b) noexcept nogil:
@@ -130,4 +126,5 @@ cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const
                            uint64_t seq, int is_delete, uint64_t hash) noexcept nogil
 cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil
 cdef inline size_t block_builder_size(const BlockBuilder* bb) noexcept nogil:
-    return BLOCK_HEADER_SIZE + bb.tags_len + bb.restarts_len + bb.keys_len + bb.values_len
+    """An estimate from below: the width of the sequence numbers is known at the end."""
+    return BLOCK_HEADER_SIZE + bb.tags.len + bb.restarts.len + bb.keys.len + bb.values.len

@@ -16,6 +16,9 @@ from libc.stdint cimport uint64_t
 from lsmkv_ext.block cimport BlockC
 from lsmkv_ext.types cimport pthread_mutex_t
 
+cdef enum:
+    CACHE_MAX_USAGE = 3
+
 ctypedef struct Ring:
     BlockC* hand                   # next victim candidate; NULL = empty
     uint64_t bytes
@@ -46,6 +49,12 @@ cdef void cache_remove(CacheC* c, BlockC** slots, uint64_t n) noexcept nogil
 cdef void cache_drain(CacheC* c) noexcept nogil
 cdef void cache_reserve(CacheC* c, uint64_t nbytes, bint gil_held) noexcept nogil
 cdef void cache_release(CacheC* c, uint64_t nbytes) noexcept nogil
+
+
+cdef inline void cache_touch(BlockC* b) noexcept nogil:
+    """A get hit this block. A lost update between two readers costs nothing."""
+    if b.usage < CACHE_MAX_USAGE:
+        b.usage += 1
 
 
 cdef class BlockCache:

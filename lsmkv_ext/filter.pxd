@@ -3,15 +3,59 @@
 # A filter is borrowed memory (FilterC points at bits it does not own) plus the parameters to probe it. Only
 # filter_decode decides whether stored bytes are a healthy filter; anything else leaves `usable` false, and an unusable filter
 # answers "maybe" to everything.
+#
+# Which bits: the block is the high half of hash x n_blocks (64 x 64 bits, so the choice stays even for filters of any size);
+# inside it, bit i is the top 9 bits of remix(hash) x LSM_FILTER_MUL[i], mod 2^32. The SIMD and the portable path
+# compute just this, so they give the same bits.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+cdef extern from * nogil:
+    """
+    #ifndef LSMKV_FILTER_H
+    #define LSMKV_FILTER_H
+    #include <stdint.h>
+    #define LSM_FILTER_MAX_K 16
+    static const uint32_t LSM_FILTER_MUL[LSM_FILTER_MAX_K] = {
+        0x9e3779b1u, 0x85ebca6bu, 0xc2b2ae35u, 0x27d4eb2fu, 0x165667b5u, 0xe47af04du, 0x6a09e667u, 0xbb67ae85u,
+        0x3c6ef373u, 0xa54ff53bu, 0x510e527fu, 0x9b05688du, 0x1f83d9abu, 0x5be0cd19u, 0xcbbb9d5du, 0x629a292bu,
+    };
+    static inline uint64_t lsm_filter_block(uint64_t hash, uint64_t n_blocks) {
+        return (uint64_t)(((unsigned __int128)hash * n_blocks) >> 64);
+    }
+    /* the block took the high bits of the hash; the product's high half depends on all the rest */
+    static inline uint32_t lsm_filter_remix(uint64_t hash) {
+        return (uint32_t)((hash * 0x9e3779b97f4a7c15ull) >> 32);
+    }
+    /* no early exit: k predictable loads from one line cost less than one mispredicted branch */
+    static inline int lsm_filter_test_line(const uint8_t* line, uint32_t h, uint32_t k) {
+        uint32_t all = 1;
+        for (uint32_t i = 0; i < k; i++) {
+            uint32_t bit = (h * LSM_FILTER_MUL[i]) >> 23;
+            all &= (uint32_t)line[bit >> 3] >> (bit & 7);
+        }
+        return (int)(all & 1);
+    }
+    #endif
+    """
+    uint64_t lsm_filter_block(uint64_t hash, uint64_t n_blocks) noexcept
+    uint32_t lsm_filter_remix(uint64_t hash) noexcept
+    bint lsm_filter_test_line(const uint8_t* line, uint32_t h, uint32_t k) noexcept
+    void lsm_filter_prefetch "__builtin_prefetch"(const void* p) noexcept
 
 cdef enum:
     FILTER_HEADER_SIZE = 64
     FILTER_BLOCK_BYTES = 64
+    FILTER_BLOCK_BITS = 512
+    FILTER_VERSION = 1
+    FILTER_MAX_K = 16
+    FILTER_MAX_MILLIBITS = 100000
     FILTER_KIND_NONE = 0
     FILTER_KIND_BLOCKED = 1
     FILTER_HASH_XXH3 = 1
+    FILTER_PREFIX_NONE = 0
+    FILTER_PREFIX_LENGTH = 1
+    FILTER_PREFIX_SEPARATOR = 2
     # why a stored filter is not usable
     FILTER_OK = 0
     FILTER_ABSENT = 1
@@ -33,20 +77,48 @@ ctypedef struct FilterC:
     int usable
     int problem               # FILTER_OK, or why not usable
 
+# At least 1, except 0 where millibits is 0 (no filter wanted) or the size would overflow 64 bits.
 cdef uint64_t filter_blocks_for(uint64_t n_keys, uint32_t millibits) noexcept nogil
 cdef uint32_t filter_k_for(uint32_t millibits) noexcept nogil
 # Sets the bits of n hashes in `bits` (n_blocks * 64 bytes, zeroed by the caller), prefetching ahead.
-cdef void filter_add_many(uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n) noexcept nogil
-# How many of the n hashes answer "no": 0 for a correct filter. The check before a table is published.
+cdef void filter_add_many(
+    uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n
+) noexcept nogil
+# How many of the n hashes answer "no" by the bits alone, whatever `usable` says: 0 for a correct filter. The check before
+# a table is published.
 cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_t n) noexcept nogil
 # out[i] = 1 for maybe, 0 for no; prefetched, SIMD where the CPU has it.
 cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, uint8_t* out) noexcept nogil
-# Header <-> struct. decode fills *f (usable/problem) from FILTER_HEADER_SIZE header bytes and the bits; it never fails otherwise.
+# Header <-> struct. encode reads f.bits (for their checksum); n_blocks == 0 writes a header that says "no filter".
+# decode fills *f (usable/problem) from FILTER_HEADER_SIZE header bytes and the bits; it never fails otherwise. Where the header
+# is sound but the bits are not, the descriptive fields are filled in.
 cdef void filter_encode_header(const FilterC* f, char* out) noexcept nogil
-cdef void filter_decode(const char* header, size_t header_size, const uint8_t* bits, uint64_t bits_size, FilterC* f) noexcept nogil
+cdef void filter_decode(
+    const char* header, size_t header_size, const uint8_t* bits, uint64_t bits_size, FilterC* f
+) noexcept nogil
 # Hash of a key's prefix as added by a prefix extractor, or 0 with *has = 0 where the key is outside its domain.
-cdef uint64_t filter_prefix_hash(uint32_t prefix_kind, uint32_t prefix_arg, const char* key, size_t n, uint64_t seed, int* has) noexcept nogil
+# Prefixes are hashed under another seed than keys, so a prefix never answers for the key of the same bytes.
+cdef uint64_t filter_prefix_hash(
+    uint32_t prefix_kind, uint32_t prefix_arg, const char* key, size_t n, uint64_t seed, int* has
+) noexcept nogil
 cdef double filter_fill_ratio(const FilterC* f) noexcept nogil
-# inline here (body in this file): one cache line, no call
-#   cdef inline bint filter_probe(const FilterC* f, uint64_t hash) noexcept nogil     (an unusable filter: True)
-#   cdef inline void filter_prefetch(const FilterC* f, uint64_t hash) noexcept nogil
+# The false positive rate that n_keys, n_blocks and k give for random keys; the mean over all fillings. 1 for an unusable filter.
+cdef double filter_designed_fpr(const FilterC* f) noexcept nogil
+cdef double filter_fpr(uint64_t n_keys, uint64_t n_blocks, uint32_t k) noexcept nogil
+# The same on the design curve: many blocks, millibits/1000 bits per key; k = 0 takes filter_k_for.
+cdef double filter_curve(double bits_per_key, uint32_t k) noexcept nogil
+cdef const char* filter_problem_text(int problem) noexcept nogil     # static text
+
+
+cdef inline bint filter_probe(const FilterC* f, uint64_t hash) noexcept nogil:
+    """False only where a healthy filter says that no key with this hash was added."""
+    if not f.usable:
+        return True
+    return lsm_filter_test_line(
+        f.bits + lsm_filter_block(hash, f.n_blocks) * FILTER_BLOCK_BYTES, lsm_filter_remix(hash), f.k
+    )
+
+
+cdef inline void filter_prefetch(const FilterC* f, uint64_t hash) noexcept nogil:
+    if f.usable:
+        lsm_filter_prefetch(f.bits + lsm_filter_block(hash, f.n_blocks) * FILTER_BLOCK_BYTES)

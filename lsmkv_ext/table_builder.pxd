@@ -7,6 +7,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from lsmkv_ext.block cimport BlockBuilder
+from lsmkv_ext.buffer cimport GrowBuf
 from lsmkv_ext.status cimport Status
 
 ctypedef struct BuilderOptions:
@@ -36,11 +37,6 @@ ctypedef struct TableSummary:
     char* largest
     size_t largest_len
     bint largest_exclusive
-
-ctypedef struct GrowBuf:
-    char* data
-    size_t len
-    size_t cap
 
 ctypedef struct BuilderC:
     BuilderOptions o

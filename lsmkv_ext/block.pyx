@@ -1,0 +1,538 @@
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from lsmkv_ext.buffer cimport buf_append, buf_assign, buf_free, buf_reserve
+from lsmkv_ext.coding cimport get_u32, get_u64, get_varint, put_u32, put_u64, put_varint
+from lsmkv_ext.status cimport ST_NO_MEMORY, ST_OK
+from lsmkv_ext.types cimport MAX_KEY, lsm_compare, lsm_prefetch
+
+cdef extern from * nogil:
+    """
+    #include <stddef.h>
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    static inline uint32_t lsm_tag_mask(const uint8_t* p, uint8_t tag) {
+        __m128i v = _mm_loadu_si128((const __m128i*)p);
+        return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_set1_epi8((char)tag)));
+    }
+    #else
+    #define lsm_tag_mask lsm_tag_mask_portable
+    #endif
+    static inline uint32_t lsm_tag_mask_portable(const uint8_t* p, uint8_t tag) {
+        uint32_t m = 0;
+        for (int i = 0; i < 16; i++) m |= (uint32_t)(p[i] == tag) << i;
+        return m;
+    }
+    static inline int lsm_ctz(uint32_t m) { return __builtin_ctz(m); }
+    static inline void lsm_copy16(char* d, const char* s) { memcpy(d, s, 16); }
+    static inline uint64_t lsm_width_mask(uint32_t w) { return w >= 8 ? ~0ull : (1ull << (8 * w)) - 1; }
+    """
+    unsigned int lsm_tag_mask(const uint8_t* p, uint8_t tag) noexcept
+    unsigned int lsm_tag_mask_portable(const uint8_t* p, uint8_t tag) noexcept
+    int lsm_ctz(unsigned int m) noexcept
+    void lsm_copy16(char* d, const char* s) noexcept
+    uint64_t lsm_width_mask(uint32_t w) noexcept
+
+cdef enum:
+    NO_RUN = 0xFFFFFFFF
+    RUN_MAX = 64
+
+ctypedef struct KeyHead:           # the three lengths in front of a key suffix
+    uint64_t shared
+    uint64_t unshared
+    uint64_t vlen
+
+
+cdef inline const char* _head(const char* p, KeyHead* h) noexcept nogil:
+    """Of a checked block: no bounds."""
+    cdef uint32_t x = get_u32(p)
+    cdef const char* far = p + 32
+    if not x & 0x808080:
+        h.shared = x & 0xFF
+        h.unshared = (x >> 8) & 0xFF
+        h.vlen = (x >> 16) & 0xFF
+        return p + 3
+    p = get_varint(p, far, &h.shared)
+    p = get_varint(p, far, &h.unshared)
+    return get_varint(p, far, &h.vlen)
+
+
+cdef inline const char* _head_checked(const char* p, const char* end, KeyHead* h) noexcept nogil:
+    cdef uint32_t x
+    if end - p >= 3:
+        x = get_u32(p)
+        if not x & 0x808080:
+            h.shared = x & 0xFF
+            h.unshared = (x >> 8) & 0xFF
+            h.vlen = (x >> 16) & 0xFF
+            return p + 3
+    p = get_varint(p, end, &h.shared)
+    if p != NULL:
+        p = get_varint(p, end, &h.unshared)
+    if p != NULL:
+        p = get_varint(p, end, &h.vlen)
+    return p
+
+
+cdef inline uint64_t _seq_bits(const BlockC* b, uint32_t i) noexcept nogil:
+    return get_u64(block_data(b) + b.seqs_at + <size_t>i * b.seq_width) & lsm_width_mask(b.seq_width)
+
+
+cdef inline void _copy_suffix(char* to, const char* suffix, size_t n) noexcept nogil:
+    """May read and write up to 16 bytes past n: blocks and key buffers have slack."""
+    if n <= 16:
+        lsm_copy16(to, suffix)
+    else:
+        memcpy(to, suffix, n)
+
+
+cdef inline uint32_t _restart_key(const BlockC* b, uint32_t r) noexcept nogil:
+    return get_u32(block_data(b) + b.restarts_at + 8 * <size_t>r)
+
+
+cdef inline uint32_t _restart_value(const BlockC* b, uint32_t r) noexcept nogil:
+    return get_u32(block_data(b) + b.restarts_at + 8 * <size_t>r + 4)
+
+
+cdef inline uint32_t _n_restarts(const BlockC* b) noexcept nogil:
+    return ((b.n_entries - 1) >> b.shift) + 1
+
+
+# --- memory and checks ------------------------------------------------------------------------------------------------
+
+cdef BlockC* block_alloc(size_t raw_size) noexcept nogil:
+    cdef BlockC* b
+    if raw_size > BLOCK_MAX_RAW:
+        return NULL
+    b = <BlockC*>malloc(sizeof(BlockC) + raw_size + BLOCK_SLACK)
+    if b == NULL:
+        return NULL
+    memset(b, 0, sizeof(BlockC))
+    memset(block_data(b) + raw_size, 0, BLOCK_SLACK)
+    b.pins = 1
+    b.segment = SEG_PRIVATE
+    b.raw_size = <uint32_t>raw_size
+    b.charge = sizeof(BlockC) + raw_size + BLOCK_SLACK + 16
+    return b
+
+
+cdef void block_free(BlockC* b) noexcept nogil:
+    free(b)
+
+
+cdef const char* block_check(BlockC* b) noexcept nogil:
+    cdef const char* d = block_data(b)
+    cdef uint64_t keys_len, values_len, total
+    if b.raw_size < BLOCK_HEADER_SIZE:
+        return "block shorter than its header"
+    b.base_seq = get_u64(d)
+    b.n_entries = get_u32(d + 8)
+    keys_len = get_u32(d + 12)
+    values_len = get_u32(d + 16)
+    b.shift = <uint8_t>d[20]
+    b.seq_width = <uint8_t>d[21]
+    if b.n_entries == 0 or b.shift > BLOCK_MAX_SHIFT or b.seq_width > 8 or d[22] != 0 or d[23] != 0:
+        return "impossible block header"
+    total = BLOCK_HEADER_SIZE + <uint64_t>b.n_entries
+    b.restarts_at = <uint32_t>total
+    total += 8 * <uint64_t>_n_restarts(b)
+    b.seqs_at = <uint32_t>total
+    total += <uint64_t>b.n_entries * b.seq_width
+    b.keys_at = <uint32_t>total
+    total += keys_len
+    b.values_at = <uint32_t>total
+    if total + values_len != b.raw_size:
+        return "block sections do not add up to its size"
+    return _check_entries(b, d + b.keys_at, d + b.values_at, values_len)
+
+
+cdef const char* _check_entries(BlockC* b, const char* p, const char* end, uint64_t values_len) noexcept nogil:
+    cdef const char* keys = p
+    cdef KeyHead h
+    cdef uint64_t v = 0, klen = 0, longest = 0
+    cdef uint32_t i
+    cdef uint32_t mask = (1 << b.shift) - 1
+    for i in range(b.n_entries):
+        if not i & mask:
+            if _restart_key(b, i >> b.shift) != <uint64_t>(p - keys) or _restart_value(b, i >> b.shift) != v:
+                return "restart point does not point at its entry"
+            klen = 0
+        p = _head_checked(p, end, &h)
+        if p == NULL or h.shared > klen or h.unshared > <uint64_t>(end - p):
+            return "key runs out of its block"
+        klen = h.shared + h.unshared
+        if klen > MAX_KEY:
+            return "key longer than the limit"
+        if h.vlen > values_len - v:
+            return "value runs out of its block"
+        p += h.unshared
+        v += h.vlen
+        if klen > longest:
+            longest = klen
+    if p != end or v != values_len:
+        return "bytes behind the last entry of a block"
+    b.max_klen = <uint32_t>longest
+    return NULL
+
+
+# --- point read -------------------------------------------------------------------------------------------------------
+
+cdef int _match(const BlockC* b, uint32_t i, const char* key, size_t klen, Entry* out) noexcept nogil:
+    """Whether entry i has this key: walk the lengths from the restart point, then compare suffixes backwards."""
+    cdef KeyHead heads[RUN_MAX]
+    cdef const char* suffixes[RUN_MAX]
+    cdef const char* d = block_data(b)
+    cdef uint32_t r = i >> b.shift
+    cdef uint32_t last = i & ((1 << b.shift) - 1)
+    cdef const char* p = d + b.keys_at + _restart_key(b, r)
+    cdef uint64_t v = _restart_value(b, r)
+    cdef uint64_t upto, bits
+    cdef uint32_t j
+    for j in range(last + 1):
+        p = _head(p, &heads[j])
+        suffixes[j] = p
+        p += heads[j].unshared
+        v += heads[j].vlen
+    if heads[last].shared + heads[last].unshared != klen:
+        return 0
+    lsm_prefetch(d + b.values_at + (v - heads[last].vlen))
+    upto = klen
+    j = last
+    while True:
+        if heads[j].shared < upto:
+            if memcmp(suffixes[j], key + heads[j].shared, upto - heads[j].shared) != 0:
+                return 0
+            upto = heads[j].shared
+        if upto == 0:
+            break
+        j -= 1
+    bits = _seq_bits(b, i)
+    out.key = NULL
+    out.klen = klen
+    out.vlen = heads[last].vlen
+    out.value = d + b.values_at + (v - heads[last].vlen)
+    out.seq = b.base_seq + (bits >> 1)
+    out.is_delete = bits & 1
+    return 1
+
+
+cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil:
+    cdef const uint8_t* tags = <const uint8_t*>block_data(b) + BLOCK_HEADER_SIZE
+    cdef uint8_t tag = block_tag(hash)
+    cdef uint32_t at, i
+    cdef unsigned int m
+    for at in range(0, b.n_entries, 16):
+        m = lsm_tag_mask(tags + at, tag)
+        while m:
+            i = at + lsm_ctz(m)
+            if i >= b.n_entries:
+                return 0
+            if _match(b, i, key, klen, out):
+                return 1
+            m &= m - 1
+    return 0
+
+
+cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil:
+    cdef const uint8_t* tags = <const uint8_t*>block_data(b) + BLOCK_HEADER_SIZE
+    cdef uint8_t tag = block_tag(hash)
+    cdef uint32_t at, i
+    cdef unsigned int m
+    for at in range(0, b.n_entries, 16):
+        m = lsm_tag_mask_portable(tags + at, tag)
+        for i in range(16):
+            if m >> i & 1 and at + i < b.n_entries and _match(b, at + i, key, klen, out):
+                return 1
+    return 0
+
+
+# --- iterator ---------------------------------------------------------------------------------------------------------
+
+cdef void block_iter_init(BlockIter* it) noexcept nogil:
+    memset(it, 0, sizeof(BlockIter))
+    it.run = NO_RUN
+
+
+cdef void block_iter_close(BlockIter* it) noexcept nogil:
+    free(it.kbuf)
+    free(it.runs)
+    free(it.run_keys)
+    block_iter_init(it)
+
+
+cdef int block_iter_set(BlockIter* it, const BlockC* b) noexcept nogil:
+    cdef size_t want = <size_t>b.max_klen + BLOCK_SLACK
+    cdef char* moved
+    if it.kcap < want:
+        moved = <char*>realloc(it.kbuf, want)
+        if moved == NULL:
+            return ST_NO_MEMORY
+        it.kbuf = moved
+        it.kcap = want
+    it.block = b
+    it.valid = 0
+    it.forward = 0
+    it.run = NO_RUN
+    return ST_OK
+
+
+cdef inline void _decode_at(BlockIter* it) noexcept nogil:
+    """The entry at next_key becomes the current one; kbuf holds the key before it."""
+    cdef const BlockC* b = it.block
+    cdef KeyHead h
+    cdef const char* p = _head(it.next_key, &h)
+    cdef uint64_t bits = _seq_bits(b, it.index)
+    _copy_suffix(it.kbuf + h.shared, p, h.unshared)
+    it.entry.key = it.kbuf
+    it.entry.klen = h.shared + h.unshared
+    it.entry.value = it.next_value
+    it.entry.vlen = h.vlen
+    it.entry.seq = b.base_seq + (bits >> 1)
+    it.entry.is_delete = bits & 1
+    it.next_key = p + h.unshared
+    it.next_value += h.vlen
+
+
+cdef inline void _at_restart(BlockIter* it, uint32_t r) noexcept nogil:
+    cdef const char* d = block_data(it.block)
+    it.next_key = d + it.block.keys_at + _restart_key(it.block, r)
+    it.next_value = d + it.block.values_at + _restart_value(it.block, r)
+    it.index = r << it.block.shift
+    it.forward = 1
+    it.valid = 1
+
+
+cdef void block_iter_first(BlockIter* it) noexcept nogil:
+    _at_restart(it, 0)
+    _decode_at(it)
+
+
+cdef void block_iter_next(BlockIter* it) noexcept nogil:
+    cdef uint32_t target
+    if not it.forward:
+        # Came here by prev: walk up to where this entry ends.
+        target = it.index
+        _at_restart(it, target >> it.block.shift)
+        _decode_at(it)
+        while it.index < target:
+            it.index += 1
+            _decode_at(it)
+    it.index += 1
+    if it.index >= it.block.n_entries:
+        it.valid = 0
+        return
+    _decode_at(it)
+
+
+cdef void block_iter_seek(BlockIter* it, const char* key, size_t klen) noexcept nogil:
+    cdef const BlockC* b = it.block
+    cdef const char* keys = block_data(b) + b.keys_at
+    cdef const char* p
+    cdef KeyHead h
+    cdef uint32_t low = 0
+    cdef uint32_t high = _n_restarts(b)
+    cdef uint32_t mid
+    # The last restart point whose key is smaller: the answer stands behind it, or it is the first entry.
+    while high - low > 1:
+        mid = low + (high - low) // 2
+        p = _head(keys + _restart_key(b, mid), &h)
+        if lsm_compare(p, h.unshared, key, klen) < 0:
+            low = mid
+        else:
+            high = mid
+    _at_restart(it, low)
+    _decode_at(it)
+    while lsm_compare(it.entry.key, it.entry.klen, key, klen) < 0:
+        it.index += 1
+        if it.index >= b.n_entries:
+            it.valid = 0
+            return
+        _decode_at(it)
+
+
+cdef int _decode_run(BlockIter* it, uint32_t r) noexcept nogil:
+    cdef const BlockC* b = it.block
+    cdef const char* d = block_data(b)
+    cdef uint32_t first = r << b.shift
+    cdef uint32_t n = min(<uint32_t>(1 << b.shift), b.n_entries - first)
+    cdef size_t want = n * <size_t>b.max_klen + BLOCK_SLACK
+    cdef const char* p = d + b.keys_at + _restart_key(b, r)
+    cdef const char* value = d + b.values_at + _restart_value(b, r)
+    cdef KeyHead h
+    cdef RunEntry* e
+    cdef size_t at = 0, before = 0
+    cdef uint64_t bits
+    cdef uint32_t i
+    if it.runs == NULL:
+        it.runs = <RunEntry*>malloc(RUN_MAX * sizeof(RunEntry))
+        if it.runs == NULL:
+            return ST_NO_MEMORY
+    if it.run_keys_cap < want:
+        free(it.run_keys)
+        it.run_keys_cap = 0
+        it.run_keys = <char*>malloc(want)
+        if it.run_keys == NULL:
+            return ST_NO_MEMORY
+        it.run_keys_cap = want
+    for i in range(n):
+        e = &it.runs[i]
+        p = _head(p, &h)
+        if h.shared:
+            memcpy(it.run_keys + at, it.run_keys + before, h.shared)
+        _copy_suffix(it.run_keys + at + h.shared, p, h.unshared)
+        bits = _seq_bits(b, first + i)
+        e.key_at = at
+        e.klen = h.shared + h.unshared
+        e.value = value
+        e.vlen = h.vlen
+        e.seq = b.base_seq + (bits >> 1)
+        e.is_delete = bits & 1
+        before = at
+        at += e.klen
+        p += h.unshared
+        value += h.vlen
+    it.run = r
+    return ST_OK
+
+
+cdef int _from_run(BlockIter* it, uint32_t i) noexcept nogil:
+    """Stands on entry i with the forward position lost."""
+    cdef const BlockC* b = it.block
+    cdef RunEntry* e
+    it.forward = 0
+    if it.run != i >> b.shift and _decode_run(it, i >> b.shift) != ST_OK:
+        it.valid = 0
+        return ST_NO_MEMORY
+    e = &it.runs[i & ((1 << b.shift) - 1)]
+    it.index = i
+    it.entry.key = it.run_keys + e.key_at
+    it.entry.klen = e.klen
+    it.entry.value = e.value
+    it.entry.vlen = e.vlen
+    it.entry.seq = e.seq
+    it.entry.is_delete = e.is_delete
+    it.valid = 1
+    return ST_OK
+
+
+cdef int block_iter_last(BlockIter* it) noexcept nogil:
+    return _from_run(it, it.block.n_entries - 1)
+
+
+cdef int block_iter_prev(BlockIter* it) noexcept nogil:
+    if it.index == 0:
+        it.valid = 0
+        return ST_OK
+    return _from_run(it, it.index - 1)
+
+
+# --- builder ----------------------------------------------------------------------------------------------------------
+
+cdef void block_builder_init(BlockBuilder* bb, uint32_t restart_interval) noexcept nogil:
+    memset(bb, 0, sizeof(BlockBuilder))
+    while bb.shift < BLOCK_MAX_SHIFT and (<uint32_t>2 << bb.shift) <= restart_interval:
+        bb.shift += 1
+    block_builder_reset(bb)
+
+
+cdef void block_builder_free(BlockBuilder* bb) noexcept nogil:
+    buf_free(&bb.keys)
+    buf_free(&bb.values)
+    buf_free(&bb.tags)
+    buf_free(&bb.restarts)
+    buf_free(&bb.seqs)
+    buf_free(&bb.last)
+    buf_free(&bb.raw)
+
+
+cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil:
+    bb.n_entries = 0
+    bb.min_seq = <uint64_t>-1
+    bb.max_seq = 0
+    bb.keys.len = 0
+    bb.values.len = 0
+    bb.tags.len = 0
+    bb.restarts.len = 0
+    bb.seqs.len = 0
+    bb.last.len = 0
+    bb.raw.len = 0
+
+
+cdef inline size_t _shared(const char* a, size_t an, const char* b, size_t bn) noexcept nogil:
+    cdef size_t n = an if an < bn else bn
+    cdef size_t i = 0
+    while i + 8 <= n and get_u64(a + i) == get_u64(b + i):
+        i += 8
+    while i < n and a[i] == b[i]:
+        i += 1
+    return i
+
+
+cdef int _start_run(BlockBuilder* bb) noexcept nogil:
+    cdef char pair[8]
+    put_u32(pair, <uint32_t>bb.keys.len)
+    put_u32(pair + 4, <uint32_t>bb.values.len)
+    return buf_append(&bb.restarts, pair, 8)
+
+
+cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
+                           uint64_t seq, int is_delete, uint64_t hash) noexcept nogil:
+    cdef size_t shared = 0
+    cdef uint64_t bits = seq << 1 | <uint64_t>(is_delete != 0)
+    cdef uint8_t tag = block_tag(hash)
+    cdef char* p
+    if not bb.n_entries & ((1 << bb.shift) - 1):
+        if _start_run(bb) != 0:
+            return ST_NO_MEMORY
+    else:
+        shared = _shared(bb.last.data, bb.last.len, key, klen)
+    if buf_reserve(&bb.keys, klen - shared + 30) != 0 or buf_append(&bb.values, val, vlen) != 0:
+        return ST_NO_MEMORY
+    if buf_append(&bb.tags, &tag, 1) != 0 or buf_append(&bb.seqs, &bits, 8) != 0:
+        return ST_NO_MEMORY
+    if buf_assign(&bb.last, key, klen) != 0:
+        return ST_NO_MEMORY
+    p = bb.keys.data + bb.keys.len
+    p = put_varint(p, shared)
+    p = put_varint(p, klen - shared)
+    p = put_varint(p, vlen)
+    if klen > shared:
+        memcpy(p, key + shared, klen - shared)
+    bb.keys.len = <size_t>(p - bb.keys.data) + klen - shared
+    bb.min_seq = min(bb.min_seq, seq)
+    bb.max_seq = max(bb.max_seq, seq)
+    bb.n_entries += 1
+    return ST_OK
+
+
+cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
+    cdef char head[BLOCK_HEADER_SIZE]
+    cdef uint64_t base = bb.min_seq << 1
+    cdef uint64_t largest = 0
+    cdef uint64_t* seqs = <uint64_t*>bb.seqs.data
+    cdef char wide[8]
+    cdef uint32_t width = 0
+    cdef uint32_t i
+    for i in range(bb.n_entries):
+        largest = max(largest, seqs[i] - base)
+    while width < 8 and largest > lsm_width_mask(width):
+        width += 1
+    memset(head, 0, BLOCK_HEADER_SIZE)
+    put_u64(head, bb.min_seq)
+    put_u32(head + 8, bb.n_entries)
+    put_u32(head + 12, <uint32_t>bb.keys.len)
+    put_u32(head + 16, <uint32_t>bb.values.len)
+    head[20] = <char>bb.shift
+    head[21] = <char>width
+    bb.raw.len = 0
+    if buf_reserve(&bb.raw, block_builder_size(bb) + 8 * <size_t>bb.n_entries + BLOCK_SLACK) != 0:
+        return ST_NO_MEMORY
+    buf_append(&bb.raw, head, BLOCK_HEADER_SIZE)
+    buf_append(&bb.raw, bb.tags.data, bb.tags.len)
+    buf_append(&bb.raw, bb.restarts.data, bb.restarts.len)
+    for i in range(bb.n_entries):
+        put_u64(wide, seqs[i] - base)
+        buf_append(&bb.raw, wide, width)
+    buf_append(&bb.raw, bb.keys.data, bb.keys.len)
+    buf_append(&bb.raw, bb.values.data, bb.values.len)
+    return ST_OK

@@ -1,0 +1,138 @@
+from libc.errno cimport EMFILE, ENFILE
+from libc.stdlib cimport calloc, free
+
+from lsmkv_ext.file cimport OPEN_READ, file_close, file_open
+from lsmkv_ext.types cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int usec)
+
+cdef enum:
+    RETRIES = 2000                 # x 1 ms: descriptors in use come back when their read is done
+
+
+cdef void _link(FdPoolC* p, FdHandle* h) noexcept nogil:
+    if p.hand == NULL:
+        h.next = h
+        h.prev = h
+        p.hand = h
+    else:
+        h.next = p.hand
+        h.prev = p.hand.prev
+        h.prev.next = h
+        h.next.prev = h
+    p.n_open += 1
+
+
+cdef void _unlink(FdPoolC* p, FdHandle* h) noexcept nogil:
+    if h.next == h:
+        p.hand = NULL
+    else:
+        h.prev.next = h.next
+        h.next.prev = h.prev
+        if p.hand == h:
+            p.hand = h.next
+    h.next = NULL
+    h.prev = NULL
+    p.n_open -= 1
+
+
+cdef bint _close_one(FdPoolC* p) noexcept nogil:
+    cdef int left = 2 * p.n_open
+    cdef FdHandle* h
+    while left > 0:
+        left -= 1
+        h = p.hand
+        if h.users == 0 and not h.used:
+            _unlink(p, h)
+            file_close(h.fd)       # read-only: closing has nothing to report
+            h.fd = -1
+            return True
+        h.used = False
+        p.hand = h.next
+    return False
+
+
+cdef int fd_pool_init(FdPoolC* p, int limit) noexcept nogil:
+    p.limit = limit if limit > 0 else 1
+    return pthread_mutex_init(&p.lock, NULL)
+
+
+cdef void fd_pool_destroy(FdPoolC* p) noexcept nogil:
+    pthread_mutex_destroy(&p.lock)
+
+
+cdef int fd_acquire(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
+    cdef int err = 0
+    cdef int tries = 0
+    pthread_mutex_lock(&p.lock)
+    while h.fd < 0:
+        if p.n_open >= p.limit:
+            _close_one(p)
+        err = file_open(h.path, OPEN_READ, &h.fd)
+        if err == 0:
+            _link(p, h)
+            break
+        h.fd = -1
+        if err != EMFILE and err != ENFILE:
+            break
+        if _close_one(p):
+            continue
+        tries += 1
+        if tries > RETRIES:
+            break
+        pthread_mutex_unlock(&p.lock)
+        usleep(1000)
+        pthread_mutex_lock(&p.lock)
+        err = 0
+    if h.fd >= 0:
+        err = 0
+        h.users += 1
+        h.used = True
+        fd[0] = h.fd
+    pthread_mutex_unlock(&p.lock)
+    return err
+
+
+cdef void fd_release(FdPoolC* p, FdHandle* h) noexcept nogil:
+    pthread_mutex_lock(&p.lock)
+    h.users -= 1
+    while p.n_open > p.limit and _close_one(p):
+        pass
+    pthread_mutex_unlock(&p.lock)
+
+
+cdef void fd_forget(FdPoolC* p, FdHandle* h) noexcept nogil:
+    pthread_mutex_lock(&p.lock)
+    if h.fd >= 0:
+        _unlink(p, h)
+        file_close(h.fd)
+        h.fd = -1
+    pthread_mutex_unlock(&p.lock)
+
+
+cdef class FdPool:
+    """At most `limit` descriptors of tables open at once."""
+
+    def __cinit__(self, int limit):
+        self.p = <FdPoolC*>calloc(1, sizeof(FdPoolC))
+        if self.p == NULL or fd_pool_init(self.p, limit) != 0:
+            raise MemoryError("descriptor pool")
+
+    def __dealloc__(self):
+        if self.p != NULL:
+            fd_pool_destroy(self.p)
+            free(self.p)
+
+    @property
+    def limit(self):
+        return self.p.limit
+
+    @property
+    def n_open(self):
+        return self.p.n_open
