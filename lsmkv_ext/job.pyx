@@ -308,20 +308,23 @@ cdef class FileNumbers:
 cdef list merge_intervals(ranges):
     """[(first, last, ...)] -> the disjoint union of the ranges, sorted."""
     out = []
+    start = stop = None
     for item in sorted(ranges):
-        first, last = item[0], item[1]
-        if out and first <= out[-1][1]:
-            if last > out[-1][1]:
-                out[-1] = (out[-1][0], last)
-        else:
-            out.append((first, last))
+        if start is not None and item[0] <= stop:
+            stop = max(stop, item[1])
+            continue
+        if start is not None:
+            out.append((start, stop))
+        start, stop = item[0], item[1]
+    if start is not None:
+        out.append((start, stop))
     return out
 
 
 cdef Interval* make_intervals(list ranges) except NULL:
     cdef Interval* out = <Interval*>calloc(len(ranges) + 1, sizeof(Interval))
     cdef bytes first, last
-    cdef size_t i
+    cdef Py_ssize_t i
     if out == NULL:
         raise MemoryError("job")
     for i in range(len(ranges)):

@@ -1,0 +1,684 @@
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from lsmkv_ext.block cimport Entry
+from lsmkv_ext.filter cimport filter_prefix_hash, filter_probe
+from lsmkv_ext.gate cimport GateC, gate_check
+from lsmkv_ext.memtable cimport ArenaChunk, mem_order, mem_order_release
+from lsmkv_ext.merge cimport (
+    merge_add_level,
+    merge_add_order,
+    merge_add_table,
+    merge_close,
+    merge_entry,
+    merge_first,
+    merge_init,
+    merge_last,
+    merge_next,
+    merge_seek,
+    merge_seek_before,
+)
+from lsmkv_ext.ranges cimport (
+    ranges_cover,
+    skyline_add_memtable,
+    skyline_add_table,
+    skyline_flatten,
+    skyline_free,
+)
+from lsmkv_ext.status cimport ST_CORRUPT, ST_OK, fail_memory, raise_status, status_clear
+from lsmkv_ext.table cimport TableC
+from lsmkv_ext.types cimport lsm_compare, lsm_load64, lsm_load_ptr
+from lsmkv_ext.view cimport ViewC
+
+from lsmkv_ext.errors import ClosedError, IteratorInvalidError
+
+cdef enum:
+    FIRST_CHUNK = 4             # a seek usually wants a few
+    LARGEST_CHUNK = 512
+    OFF_GIL = 64                # chunks from this size on are filled without the GIL
+    CHUNK_BYTES = 256 << 10
+    # where a fill starts
+    FROM_EDGE = 0
+    FROM_KEY = 1
+    GOING_ON = 2
+
+
+cdef bytes as_key(object key):
+    if type(key) is bytes:
+        return <bytes>key
+    if isinstance(key, str):
+        raise TypeError("keys are bytes, not str: encode it first")
+    return bytes(memoryview(key))
+
+
+cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
+    cdef bytes data
+    free(bound.key)
+    bound.key = NULL
+    bound.inclusive = inclusive
+    if key is None:
+        return 0
+    data = as_key(key)
+    bound.n = PyBytes_GET_SIZE(data)
+    bound.key = <char*>malloc(bound.n + 1)
+    if bound.key == NULL:
+        raise MemoryError("bound")
+    memcpy(bound.key, PyBytes_AS_STRING(data), bound.n)
+    return 0
+
+
+def prefix_end(bytes prefix):
+    """The smallest key behind every key with this prefix; None where there is none (all 0xff)."""
+    stripped = prefix.rstrip(b"\xff")
+    if not stripped:
+        return None
+    last = len(stripped) - 1
+    return stripped[:last] + bytes([stripped[last] + 1])
+
+
+cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) noexcept nogil:
+    """Asks a prefix filter; "maybe" wherever it cannot tell."""
+    cdef int has = 0
+    cdef uint64_t hash
+    if not t.filter.usable or t.filter.prefix_kind == 0 or t.n_range_deletes:
+        return True
+    hash = filter_prefix_hash(t.filter.prefix_kind, t.filter.prefix_arg, prefix, n, t.filter.seed, &has)
+    return not has or filter_probe(&t.filter, hash)
+
+
+# --- filling a chunk (nogil) --------------------------------------------------------------------------------------------
+
+ctypedef struct Fill:           # the parts of a Scan that nogil code needs
+    MergeC* merge
+    const Skyline* sky
+    const Bound* limit          # of the direction of travel
+    char** bytes_
+    size_t* used
+    size_t* capacity
+    ChunkItem* items
+    int* n_items
+    int most
+    bint want_value
+    Status* st
+
+
+cdef inline bint within(const Bound* limit, const Entry* e, int direction) noexcept nogil:
+    cdef int r
+    if limit.key == NULL:
+        return True
+    r = direction * lsm_compare(e.key, e.klen, limit.key, limit.n)
+    return r < 0 or (r == 0 and limit.inclusive)
+
+
+cdef int append_item(Fill* f, const Entry* e) noexcept nogil:
+    cdef size_t n = e.klen + (e.vlen if f.want_value else 0)
+    cdef size_t grown
+    cdef char* p
+    cdef ChunkItem* item
+    if f.capacity[0] - f.used[0] < n:
+        grown = f.capacity[0] * 2 + n + 1024
+        p = <char*>realloc(f.bytes_[0], grown)
+        if p == NULL:
+            return fail_memory(f.st, b"iterator")
+        f.bytes_[0] = p
+        f.capacity[0] = grown
+    p = f.bytes_[0] + f.used[0]
+    memcpy(p, e.key, e.klen)
+    if f.want_value:
+        memcpy(p + e.klen, e.value, e.vlen)
+    item = &f.items[f.n_items[0]]
+    item.at = f.used[0]
+    item.klen = <uint32_t>e.klen
+    item.vlen = <uint32_t>e.vlen
+    f.used[0] += n
+    f.n_items[0] += 1
+    return ST_OK
+
+
+cdef int fill_chunk(Fill* f) noexcept nogil:
+    """Takes entries until the chunk is full or the limit is reached. Returns 1 where more may follow, 0 at the end, -1 on error."""
+    cdef Entry* e
+    cdef int direction = f.merge.direction
+    while True:
+        e = merge_entry(f.merge)
+        if e == NULL or not within(f.limit, e, direction):
+            return 0
+        if not e.is_delete and not (f.sky.n and ranges_cover(f.sky.items, f.sky.n, e.key, e.klen) > e.seq):
+            if f.n_items[0] >= f.most or (f.used[0] >= CHUNK_BYTES and f.n_items[0]):
+                return 1
+            if append_item(f, e) != ST_OK:
+                return -1
+        if merge_next(f.merge) != ST_OK:
+            return -1
+
+
+cdef int run_fill(Fill* f, int direction, int place, const char* key, size_t klen, bint inclusive) noexcept nogil:
+    cdef int code = ST_OK
+    if place == FROM_KEY:
+        code = (merge_seek(f.merge, key, klen) if direction > 0
+                else merge_seek_before(f.merge, key, klen, inclusive))
+    elif place == FROM_EDGE:
+        code = merge_first(f.merge) if direction > 0 else merge_last(f.merge)
+    if code != ST_OK:
+        return -1
+    return fill_chunk(f)
+
+
+@cython.no_gc
+cdef class Scan(Child):
+    """What iterators and cursors share: the merge, the bounds and the chunk."""
+
+    cdef int setup(self, View view, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
+                   bint want_value, bint fill_cache) except -1:
+        cdef ViewC* v = &view.c
+        cdef int capacity, i, level
+        cdef bytes prefix_bytes = None
+        if prefix is not None:
+            prefix_bytes = as_key(prefix)
+            if start is None or as_key(start) < prefix_bytes:
+                start = prefix_bytes
+                include_start = True
+            end = prefix_end(prefix_bytes)
+            if end is not None and (stop is None or as_key(stop) >= end):
+                stop = end
+                include_stop = False
+        bound_set(&self.lower, start, include_start)
+        bound_set(&self.upper, stop, include_stop)
+        self.view = view
+        self.snapshot = snapshot
+        self.want_value = want_value
+        self.next_size = FIRST_CHUNK
+        self.chunk_direction = 1
+        self.rc.fill_cache = fill_cache
+        self.rc.scan = True
+        self.orders = <MemOrder**>malloc((v.n_memtables + 1) * sizeof(MemOrder*))
+        self.items = <ChunkItem*>malloc(LARGEST_CHUNK * sizeof(ChunkItem))
+        if self.orders == NULL or self.items == NULL:
+            raise MemoryError("iterator")
+        status_clear(&self.st)
+        self.open_ = True
+        self.add_memtables()
+        capacity = v.levels[0].n + v.n_levels
+        for i in range(self.n_orders):
+            capacity += self.orders[i].n_runs
+        if merge_init(&self.merge, capacity, &self.rc, &self.st) != ST_OK:
+            self.fail()
+        for i in range(self.n_orders):
+            merge_add_order(&self.merge, self.orders[i], snapshot)
+        for i in range(v.levels[0].n):
+            if self.may_hold(v.flat[0][i], prefix_bytes):
+                merge_add_table(&self.merge, v.flat[0][i])
+        for level in range(1, v.n_levels):
+            if v.levels[level].n == 1:
+                if self.may_hold(v.flat[level][0], prefix_bytes):
+                    merge_add_table(&self.merge, v.flat[level][0])
+            elif v.levels[level].n:
+                merge_add_level(&self.merge, v.flat[level], v.levels[level].n)
+        self.add_ranges()
+        return 0
+
+    cdef bint may_hold(self, const TableC* t, bytes prefix):
+        """Leaves out a table that the bounds or its prefix filter rule out. (Its range deletes are kept all the same.)"""
+        if self.upper.key != NULL and lsm_compare(t.smallest, t.smallest_len, self.upper.key, self.upper.n) > 0:
+            return False
+        if self.lower.key != NULL and lsm_compare(t.largest, t.largest_len, self.lower.key, self.lower.n) < 0:
+            return False
+        return prefix is None or table_may_hold_prefix(t, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+
+    cdef int add_memtables(self) except -1:
+        cdef ViewC* v = &self.view.c
+        cdef int i
+        cdef ArenaChunk* chunk
+        cdef uint64_t offset
+        cdef MemOrder* order
+        for i in range(v.n_memtables):
+            if v.memtables[i].n_entries == 0:
+                continue
+            chunk = <ArenaChunk*>lsm_load_ptr(<void**>&v.memtables[i].last)
+            offset = lsm_load64(<uint64_t*>&chunk.used)
+            with nogil:
+                order = mem_order(v.memtables[i], chunk, offset)
+            if order == NULL:
+                raise MemoryError("memtable order")
+            self.orders[self.n_orders] = order
+            self.n_orders += 1
+        return 0
+
+    cdef int add_ranges(self) except -1:
+        cdef ViewC* v = &self.view.c
+        cdef int i, level, failed = 0
+        for i in range(v.n_memtables):
+            failed |= skyline_add_memtable(&self.sky, v.memtables[i], self.snapshot)
+        if v.table_ranges:
+            for level in range(v.n_levels):
+                for i in range(v.levels[level].n):
+                    failed |= skyline_add_table(&self.sky, v.flat[level][i])
+        if self.sky.n:
+            failed |= skyline_flatten(&self.sky)
+        if failed:
+            raise MemoryError("range deletes")
+        return 0
+
+    cdef int fail(self) except -1:
+        """Raises what nogil code reported. The scan is of no use afterwards until it seeks again."""
+        cdef Status st = self.st
+        status_clear(&self.st)
+        self.live = False
+        self.n_items = 0
+        path = None
+        if st.code == ST_CORRUPT:
+            path = self.path_of(st.file_number)
+        raise_status(&st, path)
+        return -1
+
+    cdef object path_of(self, uint64_t number):
+        for tables in self.view.levels:
+            for table in tables:
+                if table.number == number:
+                    return table.path
+        return None
+
+    cdef int check(self) except -1:
+        gate_check(self.gate)
+        if not self.open_:
+            raise ClosedError("the iterator is closed")
+        if self.busy:
+            raise RuntimeError("an iterator belongs to one thread: another one is moving it")
+        return 0
+
+    cdef void let_go(self) noexcept:
+        cdef int i
+        if not self.open_:
+            return
+        self.open_ = False
+        merge_close(&self.merge)
+        for i in range(self.n_orders):
+            mem_order_release(self.orders[i])
+        self.n_orders = 0
+        skyline_free(&self.sky)
+        free(self.orders)
+        free(self.items)
+        free(self.bytes_)
+        free(self.lower.key)
+        free(self.upper.key)
+        self.orders = NULL
+        self.items = NULL
+        self.bytes_ = NULL
+        self.lower.key = NULL
+        self.upper.key = NULL
+        self.n_items = 0
+        self.live = False
+        self.view = None
+
+    def __dealloc__(self):
+        self.let_go()
+
+    def close(self):
+        """Lets go of the tables and memory it holds; further use raises ClosedError."""
+        if self.busy:
+            raise RuntimeError("an iterator belongs to one thread: another one is moving it")
+        self.let_go()
+
+    def __enter__(self):
+        self.check()
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    cdef int refill(self, int direction, int place, const char* key, size_t klen, bint inclusive) except -1:
+        """Makes a new chunk. The merge then stands behind it, if anything may follow (`live`)."""
+        cdef Fill f
+        cdef int more
+        cdef int n_items = 0
+        f.merge = &self.merge
+        f.sky = &self.sky
+        f.limit = &self.upper if direction > 0 else &self.lower
+        f.bytes_ = &self.bytes_
+        f.used = &self.used
+        f.capacity = &self.capacity
+        f.items = self.items
+        f.n_items = &n_items
+        f.most = self.next_size
+        f.want_value = self.want_value
+        f.st = &self.st
+        self.used = 0
+        self.n_items = 0
+        self.chunk_direction = direction
+        self.gate.inflight += 1
+        self.busy = True
+        if self.next_size >= OFF_GIL:
+            self.rc.gil_held = False
+            with nogil:
+                more = run_fill(&f, direction, place, key, klen, inclusive)
+        else:
+            self.rc.gil_held = True
+            more = run_fill(&f, direction, place, key, klen, inclusive)
+        self.busy = False
+        self.gate.inflight -= 1
+        if more < 0:
+            self.fail()
+        self.n_items = n_items
+        self.live = more > 0
+        if self.next_size < LARGEST_CHUNK:
+            self.next_size *= 4
+            if self.next_size > LARGEST_CHUNK:
+                self.next_size = LARGEST_CHUNK
+        self.n_steps += self.n_items
+        return 0
+
+    cdef int from_bound(self, int direction) except -1:
+        """The first chunk from the beginning (or backward from the end) of the range."""
+        cdef Bound* b = &self.lower if direction > 0 else &self.upper
+        self.next_size = FIRST_CHUNK
+        self.n_seeks += 1
+        if b.key == NULL:
+            return self.refill(direction, FROM_EDGE, NULL, 0, False)
+        if direction > 0 and not b.inclusive:
+            # The smallest key behind `start` is start + one zero byte; bound_set left room for it.
+            b.key[b.n] = 0
+            return self.refill(direction, FROM_KEY, b.key, b.n + 1, False)
+        return self.refill(direction, FROM_KEY, b.key, b.n, b.inclusive)
+
+    cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1:
+        """From `key` on (>= forward; <= or < backward), but never from outside the bounds."""
+        cdef Bound* b = &self.lower if direction > 0 else &self.upper
+        cdef int r
+        if b.key != NULL:
+            r = direction * lsm_compare(key, klen, b.key, b.n)
+            if r < 0 or (r == 0 and not b.inclusive):
+                return self.from_bound(direction)
+        self.next_size = FIRST_CHUNK
+        self.n_seeks += 1
+        return self.refill(direction, FROM_KEY, key, klen, inclusive)
+
+    cdef int go_on(self) except -1:
+        """The next chunk in the same direction; an empty one at the end."""
+        if not self.live:
+            self.n_items = 0
+            return 0
+        return self.refill(self.chunk_direction, GOING_ON, NULL, 0, False)
+
+    cdef int turn(self, int at) except -1:
+        """A chunk in the other direction, starting next to item `at` of this one (exclusive). An empty chunk means that the walk ran
+        over the end of the range: then it turns there."""
+        cdef int direction = -self.chunk_direction
+        cdef bytes key
+        if self.n_items == 0:
+            return self.from_bound(direction)
+        key = self.item_key(at)
+        if direction > 0:
+            key = key + b"\0"
+        return self.from_key(direction, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), False)
+
+    cdef object item_key(self, int i):
+        return PyBytes_FromStringAndSize(self.bytes_ + self.items[i].at, self.items[i].klen)
+
+    cdef object item_value(self, int i):
+        return PyBytes_FromStringAndSize(self.bytes_ + self.items[i].at + self.items[i].klen, self.items[i].vlen)
+
+    @property
+    def bytes_read(self):
+        return self.rc.disk_bytes
+
+
+@cython.no_gc
+cdef class Iterator(Scan):
+    """Stands between two entries: next() gives the one behind, prev() the one in front.
+
+    >>> it = db.iterator(prefix=b"user:")      # doctest: +SKIP
+    >>> next(it)                               # doctest: +SKIP
+    (b'user:1', b'ada')
+    """
+
+    def __iter__(self):
+        return self
+
+    cdef object give(self, int i):
+        cdef object pair, key, value
+        if self.shape == 1:
+            return self.item_key(i)
+        if self.shape == 2:
+            return self.item_value(i)
+        if self.shape == 3:
+            return None
+        key = self.item_key(i)
+        value = self.item_value(i)
+        pair = PyTuple_New(2)
+        Py_INCREF(key)
+        PyTuple_SET_ITEM(pair, 0, key)
+        Py_INCREF(value)
+        PyTuple_SET_ITEM(pair, 1, value)
+        return pair
+
+    cdef object step(self, int direction):
+        """One entry in a direction of key order, or None (with nothing moved) at the end."""
+        if not self.started:
+            # The gap is at the start of the walk: the lower bound, or the upper one when reversed.
+            self.started = True
+            self.from_bound(self.forward)
+            self.at = 0
+        if direction == self.chunk_direction:
+            if self.at == self.n_items:
+                if not self.live:
+                    return END
+                self.go_on()
+                self.at = 0
+                if self.n_items == 0:
+                    return END
+            self.at += 1
+            return self.give(self.at - 1)
+        if self.at == 0:
+            self.turn(0)
+            self.at = 0
+            if self.n_items == 0:
+                return END
+            self.at = 1
+            return self.give(0)
+        self.at -= 1
+        return self.give(self.at)
+
+    def __next__(self):
+        cdef object got
+        gate_check(self.gate)
+        # The usual step: within the chunk, onward.
+        if self.at < self.n_items and self.chunk_direction == self.forward:
+            self.at += 1
+            return self.give(self.at - 1)
+        self.check()
+        got = self.step(self.forward)
+        if got is END:
+            raise StopIteration
+        return got
+
+    def next(self):
+        """The next entry; StopIteration at the end."""
+        return self.__next__()
+
+    def prev(self):
+        """The entry that was passed last; StopIteration at the beginning."""
+        self.check()
+        got = self.step(-self.forward)
+        if got is END:
+            raise StopIteration
+        return got
+
+    def take(self, Py_ssize_t n):
+        """Up to n next entries as a list, without a Python call for each."""
+        cdef list out = []
+        cdef object got
+        self.check()
+        while n > 0:
+            got = self.step(self.forward)
+            if got is END:
+                break
+            out.append(got)
+            n -= 1
+        return out
+
+    def seek(self, target):
+        """Moves in front of the first key >= target (for a reverse iterator: behind the last key <= target)."""
+        cdef bytes key = as_key(target)
+        self.check()
+        self.started = True
+        if self.forward > 0:
+            self.from_key(1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
+        else:
+            self.from_key(-1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
+        self.at = 0
+
+    def seek_to_start(self):
+        """In front of the first entry of the range, in the iterator's own order."""
+        self.check()
+        self.started = True
+        self.from_bound(self.forward)
+        self.at = 0
+
+    def seek_to_stop(self):
+        """Behind the last entry of the range, in the iterator's own order."""
+        self.check()
+        self.started = True
+        # A chunk made backward from the end, with the gap in front of all of it.
+        self.from_bound(-self.forward)
+        self.at = 0
+
+    def skip(self, Py_ssize_t n):
+        """Passes over up to n entries; returns how many there were."""
+        cdef Py_ssize_t passed = 0
+        cdef int shape = self.shape
+        cdef int room
+        self.check()
+        if not self.started:
+            self.started = True
+            self.from_bound(self.forward)
+            self.at = 0
+        while passed < n:
+            if self.chunk_direction != self.forward or self.at == self.n_items:
+                self.shape = 3
+                try:
+                    if self.step(self.forward) is END:
+                        break
+                finally:
+                    self.shape = shape
+                passed += 1
+                continue
+            room = self.n_items - self.at
+            if room > n - passed:
+                room = <int>(n - passed)
+            self.at += room
+            passed += room
+        return passed
+
+
+cdef object END = object()
+
+
+@cython.no_gc
+cdef class Cursor(Scan):
+    """Stands on an entry, or on none (`valid` is False)."""
+
+    @property
+    def valid(self):
+        """Whether it stands on an entry."""
+        return self.open_ and self.on >= 0
+
+    cdef int settle(self) except -1:
+        self.on = 0 if self.n_items else -1
+        return 0
+
+    def seek(self, target):
+        """To the first key >= target; returns whether there is one."""
+        cdef bytes key = as_key(target)
+        self.check()
+        self.on = -1
+        self.from_key(1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
+        self.settle()
+        return self.on >= 0
+
+    def seek_for_prev(self, target):
+        """To the last key <= target; returns whether there is one."""
+        cdef bytes key = as_key(target)
+        self.check()
+        self.on = -1
+        self.from_key(-1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
+        self.settle()
+        return self.on >= 0
+
+    def seek_to_first(self):
+        self.check()
+        self.on = -1
+        self.from_bound(1)
+        self.settle()
+        return self.on >= 0
+
+    def seek_to_last(self):
+        self.check()
+        self.on = -1
+        self.from_bound(-1)
+        self.settle()
+        return self.on >= 0
+
+    cdef bint move(self, int direction) except -1:
+        self.check()
+        if self.on < 0:
+            raise IteratorInvalidError("the cursor stands on no entry: seek first")
+        if direction == self.chunk_direction:
+            if self.on + 1 < self.n_items:
+                self.on += 1
+                return True
+            self.go_on()
+        elif self.on > 0:
+            self.on -= 1
+            return True
+        else:
+            self.turn(0)
+        self.settle()
+        return self.on >= 0
+
+    def next(self):
+        """To the following key; returns whether there is one."""
+        return bool(self.move(1))
+
+    def prev(self):
+        """To the preceding key; returns whether there is one."""
+        return bool(self.move(-1))
+
+    cdef int stand(self) except -1:
+        self.check()
+        if self.on < 0:
+            raise IteratorInvalidError("the cursor stands on no entry")
+        return 0
+
+    def key(self):
+        self.stand()
+        return self.item_key(self.on)
+
+    def value(self):
+        self.stand()
+        return self.item_value(self.on)
+
+    def item(self):
+        self.stand()
+        return (self.item_key(self.on), self.item_value(self.on))
+
+
+cdef Iterator new_iterator(GateC* gate, View view, uint64_t snapshot, start, stop, bint include_start, bint include_stop,
+                           prefix, bint reverse, bint include_key, bint include_value, bint fill_cache):
+    cdef Iterator it = Iterator.__new__(Iterator)
+    it.join(gate)
+    it.setup(view, snapshot, start, stop, include_start, include_stop, prefix, include_value, fill_cache)
+    it.forward = -1 if reverse else 1
+    it.shape = 0 if include_key and include_value else (1 if include_key else (2 if include_value else 3))
+    return it
+
+
+cdef Cursor new_cursor(GateC* gate, View view, uint64_t snapshot, start, stop, prefix, bint fill_cache):
+    cdef Cursor cursor = Cursor.__new__(Cursor)
+    cursor.join(gate)
+    cursor.setup(view, snapshot, start, stop, True, False, prefix, True, fill_cache)
+    cursor.on = -1
+    return cursor

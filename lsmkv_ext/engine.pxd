@@ -1,0 +1,92 @@
+# The engine: the active memtable, the log, the published view, and the calls users make. Python (lsmkv.db.DB) derives from Engine
+# and adds the control plane; get and put run without a Python frame.
+#
+# Writers: one at a time. A short write keeps the GIL from its log record to its memtable entry, and that alone keeps others out.
+# Who lets the GIL go in between (a large batch, a rotation, flush()) takes the writer slot first; others wait for it off the GIL.
+# Readers: pin self.view by holding a reference, look up to self.visible.
+
+from libc.stdint cimport uint64_t
+from lsmkv_ext.batch cimport BatchC
+from lsmkv_ext.gate cimport Child, GateC
+from lsmkv_ext.log cimport LogWriter
+from lsmkv_ext.memtable cimport Memtable
+from lsmkv_ext.status cimport Status
+from lsmkv_ext.table cimport ReadContext
+from lsmkv_ext.types cimport pthread_cond_t, pthread_mutex_t
+from lsmkv_ext.view cimport Counters, View
+
+ctypedef struct WriteCounters:
+    uint64_t puts
+    uint64_t deletes
+    uint64_t batches
+    uint64_t bytes_written      # keys and values
+    uint64_t log_bytes
+    uint64_t slowdowns
+    uint64_t slowdown_ns
+    uint64_t stops
+    uint64_t stop_ns
+
+ctypedef struct ReadCounters:
+    uint64_t cache_hits
+    uint64_t disk_reads
+    uint64_t disk_bytes
+    uint64_t disk_ns
+    uint64_t decompressed
+    uint64_t seeks
+    uint64_t nexts
+
+ctypedef struct WriterSlot:     # all under the GIL, except that waiters sleep on `freed`
+    bint taken
+    int waiters
+    uint64_t turn
+    pthread_mutex_t mutex
+    pthread_cond_t freed
+
+
+cdef class Engine:
+    cdef GateC* gate
+    cdef View view_
+    cdef Memtable active_
+    cdef LogWriter log_
+    cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the current one
+    cdef readonly uint64_t seed
+    cdef uint64_t visible       # sequence number up to which everybody may look
+    cdef bint sync_default
+    cdef readonly bint readonly
+    cdef bint writable
+    cdef object poison          # the exception that made the database read-only
+    cdef readonly str path
+    cdef Counters counters_
+    cdef WriteCounters writes
+    cdef ReadCounters reads
+    cdef WriterSlot slot
+    cdef uint64_t delay         # ns per KiB written
+    cdef uint64_t owed          # ns of delay not yet slept
+    cdef bint stopped
+    cdef object __weakref__
+
+    cdef object lookup(self, View view, uint64_t snapshot, object key, object default, bint fill_cache, int expect)
+    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, object default,
+                             bint fill_cache, int expect)
+    cdef list lookup_many(self, View view, uint64_t snapshot, object keys, object default)
+    cdef int check_writable(self) except -1
+    cdef int write_op(self, int op, object key, object value, object sync) except -1
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
+    cdef int write_payload(self, const BatchC* b, object sync) except -1
+    cdef int prepare(self, uint64_t footprint) except -1
+    cdef int make_room(self) except -1
+    cdef int hold_back(self, uint64_t footprint) except -1
+    cdef int take_slot(self) except -1
+    cdef int free_slot(self) noexcept
+    cdef int sync_to(self, uint64_t offset) except -1
+    cdef int fail_write(self) except -1
+    cdef int count_disk(self, const ReadContext* rc) noexcept
+    cdef int raise_read(self, View view, const Status* st) except -1
+
+
+cdef class SnapshotBase(Child):
+    cdef Engine engine
+    cdef View view
+    cdef readonly uint64_t sequence
+    cdef bint open_
+    cdef int check(self) except -1

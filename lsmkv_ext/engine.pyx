@@ -1,0 +1,889 @@
+import contextlib
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, refuse_value
+from lsmkv_ext.block cimport BlockC, Entry
+from lsmkv_ext.coding cimport get_varint
+from lsmkv_ext.cursor cimport new_cursor, new_iterator
+from lsmkv_ext.filter cimport FILTER_ABSENT, filter_probe
+from lsmkv_ext.gate cimport gate_check, gate_close, gate_new, gate_unref
+from lsmkv_ext.log cimport LogC, log_commit, log_reserve, log_sync
+from lsmkv_ext.memtable cimport (
+    MemC,
+    MemEntry,
+    entry_op,
+    mem_covering_seq,
+    mem_delete_range,
+    mem_find,
+    mem_insert,
+    mem_prefetch,
+    mem_reserve,
+)
+from lsmkv_ext.native cimport xxh3
+from lsmkv_ext.status cimport (
+    ST_CORRUPT,
+    ST_IO,
+    ST_NOT_FOUND,
+    ST_OK,
+    Status,
+    fail_memory,
+    raise_status,
+    status_clear,
+)
+from lsmkv_ext.table cimport (
+    ReadContext,
+    TableC,
+    table_find_block,
+    table_get,
+    table_peek_block,
+    table_unpin,
+)
+from lsmkv_ext.types cimport (
+    MAX_KEY,
+    MAX_VALUE,
+    OP_DELETE,
+    OP_DELETE_RANGE,
+    OP_PUT,
+    lsm_load64,
+    lsm_now_ns,
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_wait,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from lsmkv_ext.view cimport (
+    MAX_LEVELS,
+    Lookup,
+    TableSlot,
+    ViewC,
+    counters_add,
+    table_range_holds,
+    view_get,
+    view_get_many,
+)
+
+from lsmkv_ext.errors import ClosedError, ReadOnlyError
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int us)
+
+cdef enum:
+    LARGE_BATCH = 64 << 10      # from this size on a batch is written off the GIL
+    SLEEP_NS = 1000000          # owed delay is slept in steps of a millisecond
+    EXPECT_NOTHING = 0
+    EXPECT_HIT = 1
+    EXPECT_MISS = 2
+
+cdef object MISSING = object()
+
+
+cdef int expectation(object expect) except -1:
+    if expect is None:
+        return EXPECT_NOTHING
+    if expect == "hit":
+        return EXPECT_HIT
+    if expect == "miss":
+        return EXPECT_MISS
+    raise ValueError(f'expect is "hit", "miss" or None, not {expect!r}')
+
+
+# --- writing a batch into a memtable (nogil) ----------------------------------------------------------------------------
+
+cdef int apply_payload(MemC* m, const char* p, const char* end, uint32_t count, uint64_t seq, uint64_t seed) noexcept nogil:
+    """Our own encoding, so nothing is checked again. -1: out of memory."""
+    cdef uint64_t klen, vlen
+    cdef const char* key
+    cdef int op, failed
+    cdef uint32_t i
+    for i in range(count):
+        op = p[0]
+        key = get_varint(p + 1, end, &klen)
+        p = key + klen
+        vlen = 0
+        if op != OP_DELETE:
+            p = get_varint(p, end, &vlen)
+        if op == OP_DELETE_RANGE:
+            failed = mem_delete_range(m, key, klen, p, vlen, seq)
+        else:
+            failed = mem_insert(m, key, klen, p, vlen, seq, op, xxh3(key, klen, seed))
+        if failed:
+            return -1
+        p += vlen
+        seq += 1
+    return 0
+
+
+cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
+                      Status* st) noexcept nogil:
+    cdef char* place
+    if log != NULL:
+        place = log_reserve(log, n, st)
+        if place == NULL:
+            return st.code
+        memcpy(place, payload, n)
+        if log_commit(log, n, seq, count, st) != ST_OK:
+            return st.code
+    if apply_payload(m, payload, payload + n, count, seq, seed) != 0:
+        return fail_memory(st, b"memtable")
+    return ST_OK
+
+
+cdef class Engine:
+    """The part of a database that moves bytes. `lsmkv.open` returns its subclass, `lsmkv.DB`."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.gate = gate_new()
+        pthread_mutex_init(&self.slot.mutex, NULL)
+        pthread_cond_init(&self.slot.freed, NULL)
+        self.gate.closed = True
+        self.old_logs = []
+
+    def __dealloc__(self):
+        gate_unref(self.gate)
+        pthread_mutex_destroy(&self.slot.mutex)
+        pthread_cond_destroy(&self.slot.freed)
+
+    # --- wiring, for the control plane ---------------------------------------------------------------------------------
+
+    def _configure(self, path, uint64_t seed, *, bint readonly=False, bint sync_default=False):
+        self.path = os.fspath(path)
+        self.seed = seed
+        self.readonly = readonly
+        self.sync_default = sync_default
+
+    def _start(self, levels, memtables, LogWriter log, uint64_t last_seq):
+        """Opens for business. memtables: newest first, [0] is the active one; log: None for no log."""
+        self.view_ = View(memtables, levels, self.seed)
+        self.active_ = memtables[0]
+        self.log_ = log
+        self.visible = last_seq
+        self.writable = not self.readonly
+        self.gate.closed = False
+
+    def _install(self, levels, drop=()):
+        """Publishes new levels, without the memtables in `drop` (now in a table) and with their logs let go."""
+        gone = {id(memtable) for memtable in drop}
+        kept = [memtable for memtable in self.view_.memtables if id(memtable) not in gone]
+        oldest = min((memtable.number for memtable in kept if memtable.number), default=0)
+        view = View(kept, levels, self.seed)
+        self.view_ = view
+        self.old_logs = [log for log in self.old_logs if oldest and log.number >= oldest]
+
+    def _refresh(self, levels, memtables, uint64_t last_seq):
+        """A read-only handle moves on to a newer state."""
+        view = View(memtables, levels, self.seed)
+        self.view_ = view
+        self.active_ = memtables[0]
+        self.visible = last_seq
+
+    def _rotate(self, Memtable memtable not None, LogWriter log):
+        """A new active memtable and log; the old memtable becomes the newest immutable one and is returned. Only with the writer slot
+        taken (in _on_full, or inside _exclusive)."""
+        old = self.active_
+        view = View([memtable, *self.view_.memtables], self.view_.levels, self.seed)
+        if self.log_ is not None:
+            self.old_logs.append(self.log_)
+        self.view_ = view
+        self.active_ = memtable
+        self.log_ = log
+        return old
+
+    def _on_full(self):
+        """Hook: the active memtable is full. Called in the writer's thread with the writer slot taken."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _exclusive(self):
+        """No writer runs inside. Used for rotations that nobody's write asked for."""
+        self.take_slot()
+        try:
+            yield
+        finally:
+            self.free_slot()
+
+    def _set_delay(self, uint64_t ns_per_kib):
+        self.delay = ns_per_kib
+
+    def _set_stopped(self, bint stopped):
+        self.stopped = stopped
+
+    def _set_sync_default(self, bint sync):
+        self.sync_default = sync
+
+    def _set_shadow_period(self, uint64_t period):
+        self.counters_.shadow_period = period
+
+    def _poison(self, error):
+        """Writes are refused from now on, naming `error`; reads go on."""
+        if self.poison is None:
+            self.poison = error
+        self.writable = False
+
+    @property
+    def _poisoned(self):
+        return self.poison
+
+    def _close(self):
+        """Refuses newcomers, waits for calls in flight, releases the children, drops memtables and tables."""
+        gate_close(self.gate)
+        self.writable = False
+        self.view_ = None
+        self.active_ = None
+        self.log_ = None
+        self.old_logs = []
+
+    def _set_last_seq(self, uint64_t seq):
+        """For ingest: numbers given to whole tables. Writer slot taken."""
+        if seq > self.visible:
+            self.visible = seq
+
+    @property
+    def closed(self):
+        return bool(self.gate.closed)
+
+    def _check_open(self):
+        gate_check(self.gate)
+
+    @property
+    def _view(self):
+        return self.view_
+
+    @property
+    def _active(self):
+        return self.active_
+
+    @property
+    def _log(self):
+        return self.log_
+
+    @property
+    def _last_seq(self):
+        return self.visible
+
+    @property
+    def _inflight(self):
+        return self.gate.inflight
+
+    # --- the writer slot -------------------------------------------------------------------------------------------------
+
+    cdef int take_slot(self) except -1:
+        cdef uint64_t turn
+        while self.slot.taken:
+            self.slot.waiters += 1
+            turn = self.slot.turn
+            with nogil:
+                pthread_mutex_lock(&self.slot.mutex)
+                while self.slot.turn == turn:
+                    pthread_cond_wait(&self.slot.freed, &self.slot.mutex)
+                pthread_mutex_unlock(&self.slot.mutex)
+            self.slot.waiters -= 1
+        self.slot.taken = True
+        return 0
+
+    cdef int free_slot(self) noexcept:
+        self.slot.taken = False
+        if self.slot.waiters:
+            pthread_mutex_lock(&self.slot.mutex)
+            self.slot.turn += 1
+            pthread_cond_broadcast(&self.slot.freed)
+            pthread_mutex_unlock(&self.slot.mutex)
+        return 0
+
+    # --- writes ----------------------------------------------------------------------------------------------------------
+
+    cdef int check_writable(self) except -1:
+        gate_check(self.gate)
+        if not self.writable:
+            self.fail_write()
+        return 0
+
+    cdef int fail_write(self) except -1:
+        if self.poison is not None:
+            raise ReadOnlyError(f"the database is read-only since an error: {self.poison}") from self.poison
+        raise ReadOnlyError("the database was opened read-only")
+
+    cdef int hold_back(self, uint64_t footprint) except -1:
+        """Back pressure: writers sleep in proportion to what they write, or wait while stopped."""
+        cdef uint64_t began, ns
+        if self.stopped:
+            began = lsm_now_ns()
+            self.writes.stops += 1
+            while self.stopped and self.writable and not self.gate.closed:
+                with nogil:
+                    usleep(500)
+            self.writes.stop_ns += lsm_now_ns() - began
+        self.owed += footprint * self.delay // 1024
+        if self.owed >= SLEEP_NS:
+            ns = self.owed
+            self.owed = 0
+            began = lsm_now_ns()
+            with nogil:
+                usleep(<unsigned int>(ns // 1000))
+            self.writes.slowdowns += 1
+            self.writes.slowdown_ns += lsm_now_ns() - began
+        return self.check_writable()
+
+    cdef int make_room(self) except -1:
+        """Rotates, through the hook. The slot is ours meanwhile: the hook may let the GIL go."""
+        self.take_slot()
+        try:
+            self.check_writable()
+            if self.active_.c.used >= self.active_.capacity:
+                self._on_full()
+        finally:
+            self.free_slot()
+        return 0
+
+    cdef int prepare(self, uint64_t footprint) except -1:
+        """Before a write: everything that may wait. On return the GIL has been held since the last check."""
+        if self.delay or self.stopped:
+            self.hold_back(footprint)
+        while self.slot.taken or self.active_.c.used >= self.active_.capacity:
+            if self.slot.taken:
+                self.take_slot()
+                self.free_slot()
+            else:
+                self.make_room()
+            self.check_writable()
+        return 0
+
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
+        cdef Status st
+        cdef LogC* log
+        cdef MemC* m
+        cdef char* place
+        cdef size_t n
+        cdef uint64_t hash, end = 0
+        hash = xxh3(key, klen, self.seed)
+        mem_prefetch(self.active_.c, hash)
+        self.prepare(klen + vlen)
+        m = self.active_.c
+        if mem_reserve(m, klen, vlen) != 0:
+            raise MemoryError("memtable")
+        if self.log_ is not None:
+            log = self.log_.c
+            status_clear(&st)
+            n = encoded_size(op, klen, vlen)
+            place = log_reserve(log, n, &st)
+            if place == NULL:
+                raise_status(&st, self.log_.path)
+            encode_op(place, op, key, klen, value, vlen)
+            if log_commit(log, n, self.visible + 1, 1, &st) != ST_OK:
+                raise_status(&st, self.log_.path)
+            end = log.offset
+            self.writes.log_bytes += n + 32
+        mem_insert(m, key, klen, value, vlen, self.visible + 1, op, hash)
+        self.visible += 1
+        self.writes.bytes_written += klen + vlen
+        if op == OP_PUT:
+            self.writes.puts += 1
+        else:
+            self.writes.deletes += 1
+        if sync is None:
+            if self.sync_default:
+                self.sync_to(end)
+        elif sync:
+            self.sync_to(end)
+        return 0
+
+    cdef int write_payload(self, const BatchC* b, object sync) except -1:
+        cdef Status st
+        cdef LogC* log = NULL
+        cdef MemC* m
+        cdef uint64_t seq, end = 0
+        cdef uint64_t seed = self.seed
+        cdef size_t n = b.used
+        cdef uint32_t count = b.count
+        cdef const char* payload = b.data
+        cdef LogWriter writer
+        cdef Memtable memtable
+        if count == 0:
+            return 0
+        self.prepare(b.used)
+        status_clear(&st)
+        writer = self.log_
+        memtable = self.active_
+        m = memtable.c
+        if writer is not None:
+            log = writer.c
+        seq = self.visible + 1
+        if n >= LARGE_BATCH:
+            self.take_slot()
+            self.gate.inflight += 1
+            with nogil:
+                write_record(log, m, payload, n, count, seq, seed, &st)
+            self.gate.inflight -= 1
+            self.free_slot()
+        else:
+            write_record(log, m, payload, n, count, seq, seed, &st)
+        if st.code != ST_OK:
+            if st.code != ST_IO:
+                # The record is in the log but not all of it in the memtable: what readers see would not be what a reopen finds.
+                self._poison(MemoryError("a batch did not fit into memory"))
+            raise_status(&st, self.path if writer is None else writer.path)
+        self.visible = seq + count - 1
+        self.writes.batches += 1
+        self.writes.puts += count
+        self.writes.bytes_written += n
+        if log != NULL:
+            end = log.offset
+            self.writes.log_bytes += n + 32
+        if sync if sync is not None else self.sync_default:
+            self.sync_to(end)
+        return 0
+
+    cdef int write_op(self, int op, object key, object value, object sync) except -1:
+        """Any bytes-like key and value (None for a delete)."""
+        cdef Py_buffer kb
+        cdef Py_buffer vb
+        if isinstance(key, str) or isinstance(value, str):
+            raise TypeError("keys and values are bytes, not str: encode it first")
+        PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+        try:
+            if kb.len > MAX_KEY:
+                refuse_key(key, kb.len)
+            if op == OP_DELETE:
+                return self.write_one(op, <const char*>kb.buf, kb.len, NULL, 0, sync)
+            PyObject_GetBuffer(value, &vb, PyBUF_SIMPLE)
+            try:
+                if vb.len > MAX_VALUE:
+                    refuse_value(vb.len)
+                return self.write_one(op, <const char*>kb.buf, kb.len, <const char*>vb.buf, vb.len, sync)
+            finally:
+                PyBuffer_Release(&vb)
+        finally:
+            PyBuffer_Release(&kb)
+
+    def put(self, key, value, *, sync=None):
+        """Stores value under key. sync=True returns once it survives a power cut; the default survives the death of the process."""
+        cdef Py_ssize_t klen, vlen
+        self.check_writable()
+        if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
+            klen = PyBytes_GET_SIZE(key)
+            vlen = PyBytes_GET_SIZE(value)
+            if klen > MAX_KEY:
+                refuse_key(key, klen)
+            if vlen > MAX_VALUE:
+                refuse_value(vlen)
+            self.write_one(OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, sync)
+            return
+        self.write_op(OP_PUT, key, value, sync)
+
+    def delete(self, key, *, sync=None):
+        """Removes key; no error where it is absent."""
+        self.check_writable()
+        self.write_op(OP_DELETE, key, None, sync)
+
+    def delete_range(self, start, stop, *, sync=None):
+        """Removes every key with start <= key < stop, at the cost of one small write."""
+        cdef WriteBatch batch = WriteBatch(self)
+        self.check_writable()
+        if bytes(memoryview(start)) >= bytes(memoryview(stop)):
+            return
+        batch.delete_range(start, stop)
+        self.write_payload(&batch.b, sync)
+
+    def write(self, WriteBatch batch not None, *, sync=None):
+        """Writes a batch: all of it or nothing, for readers and after a crash."""
+        self.check_writable()
+        self.write_payload(&batch.b, sync)
+
+    def sync(self):
+        """Everything written so far survives a power cut once this returns."""
+        self.check_writable()
+        if self.log_ is not None:
+            self.sync_to(lsm_load64(&self.log_.c.offset))
+
+    cdef int sync_to(self, uint64_t offset) except -1:
+        """Older logs first, so that what is synced is always a prefix of what was written."""
+        cdef LogWriter log
+        cdef LogC* c
+        cdef Status st
+        cdef uint64_t upto
+        if self.log_ is None:
+            return 0
+        status_clear(&st)
+        self.gate.inflight += 1
+        try:
+            for log in [*self.old_logs, self.log_]:
+                c = log.c
+                upto = offset if log is self.log_ else lsm_load64(&c.offset)
+                with nogil:
+                    log_sync(c, upto, &st)
+                if st.code != ST_OK:
+                    break
+        finally:
+            self.gate.inflight -= 1
+        if st.code != ST_OK:
+            try:
+                raise_status(&st, log.path)
+            except Exception as error:
+                self._poison(error)
+                raise
+        return 0
+
+    # --- reads -----------------------------------------------------------------------------------------------------------
+
+    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, object default,
+                             bint fill_cache, int expect):
+        cdef Lookup q
+        cdef ReadContext rc
+        cdef Status st
+        cdef object value
+        q.key = key
+        q.klen = klen
+        q.hash = xxh3(key, klen, self.seed)
+        q.snapshot = snapshot
+        q.skip_bottom_filter = expect == EXPECT_HIT
+        memset(&rc, 0, sizeof(rc))
+        rc.gil_held = True
+        rc.fill_cache = fill_cache
+        status_clear(&st)
+        self.gate.inflight += 1
+        view_get(&view.c, &q, &rc, &self.counters_, &st)
+        self.gate.inflight -= 1
+        self.reads.cache_hits += rc.cache_hits
+        if rc.disk_reads:
+            self.count_disk(&rc)
+        if st.code != ST_OK:
+            self.raise_read(view, &st)
+        if not q.found:
+            return default
+        value = PyBytes_FromStringAndSize(q.value, q.vlen)
+        if q.pinned != NULL:
+            table_unpin(q.owner, q.pinned)
+        return value
+
+    cdef int count_disk(self, const ReadContext* rc) noexcept:
+        self.reads.disk_reads += rc.disk_reads
+        self.reads.disk_bytes += rc.disk_bytes
+        self.reads.disk_ns += rc.disk_ns
+        self.reads.decompressed += rc.decompressed
+        return 0
+
+    cdef int raise_read(self, View view, const Status* st) except -1:
+        path = self.path
+        if st.code == ST_CORRUPT:
+            for tables in view.levels:
+                for table in tables:
+                    if table.number == st.file_number:
+                        path = table.path
+        return raise_status(st, path)
+
+    cdef object lookup(self, View view, uint64_t snapshot, object key, object default, bint fill_cache, int expect):
+        cdef Py_buffer kb
+        if PyBytes_CheckExact(key):
+            return self.lookup_bytes(view, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), default, fill_cache, expect)
+        if isinstance(key, str):
+            raise TypeError("keys are bytes, not str: encode it first")
+        PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+        try:
+            return self.lookup_bytes(view, snapshot, <const char*>kb.buf, kb.len, default, fill_cache, expect)
+        finally:
+            PyBuffer_Release(&kb)
+
+    def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
+        """The value under key, or default. expect="hit" skips the bottom filter, which could only agree."""
+        gate_check(self.gate)
+        return self.lookup(self.view_, self.visible, key, default, fill_cache, 0 if expect is None else expectation(expect))
+
+    def __getitem__(self, key):
+        cdef object value
+        gate_check(self.gate)
+        value = self.lookup(self.view_, self.visible, key, MISSING, True, EXPECT_NOTHING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key):
+        gate_check(self.gate)
+        return self.lookup(self.view_, self.visible, key, MISSING, True, EXPECT_NOTHING) is not MISSING
+
+    def __setitem__(self, key, value):
+        self.put(key, value)
+
+    def __delitem__(self, key):
+        if key not in self:
+            raise KeyError(key)
+        self.delete(key)
+
+    cdef list lookup_many(self, View view, uint64_t snapshot, object keys, object default):
+        cdef list held = keys if type(keys) is list else list(keys)
+        cdef Py_ssize_t n = len(held)
+        cdef Py_ssize_t i
+        cdef Lookup* queries
+        cdef Counters* local
+        cdef ReadContext rc
+        cdef Status st
+        cdef ViewC* v = &view.c
+        cdef uint64_t seed = self.seed
+        cdef list out = [None] * n
+        cdef object key, value
+        cdef list copies = None
+        if n == 0:
+            return out
+        queries = <Lookup*>calloc(n, sizeof(Lookup))
+        local = <Counters*>calloc(1, sizeof(Counters))
+        if queries == NULL or local == NULL:
+            free(queries)
+            free(local)
+            raise MemoryError("multi_get")
+        memset(&rc, 0, sizeof(rc))
+        rc.fill_cache = True
+        status_clear(&st)
+        local.shadow_period = self.counters_.shadow_period
+        try:
+            for i in range(n):
+                key = held[i]
+                if not PyBytes_CheckExact(key):
+                    if isinstance(key, str):
+                        raise TypeError("keys are bytes, not str: encode it first")
+                    key = bytes(memoryview(key))
+                    if copies is None:
+                        copies = []
+                    copies.append(key)
+                queries[i].key = PyBytes_AS_STRING(key)
+                queries[i].klen = PyBytes_GET_SIZE(key)
+                queries[i].snapshot = snapshot
+            if held is keys:
+                # The caller's list may change while the GIL is away; ours keeps the keys alive.
+                held = list(held)
+            self.gate.inflight += 1
+            with nogil:
+                for i in range(n):
+                    queries[i].hash = xxh3(queries[i].key, queries[i].klen, seed)
+                view_get_many(v, queries, n, &rc, local, &st)
+            self.gate.inflight -= 1
+            counters_add(&self.counters_, local)
+            self.reads.cache_hits += rc.cache_hits
+            self.count_disk(&rc)
+            if st.code != ST_OK:
+                self.raise_read(view, &st)
+            for i in range(n):
+                out[i] = PyBytes_FromStringAndSize(queries[i].value, queries[i].vlen) if queries[i].found else default
+            return out
+        finally:
+            for i in range(n):
+                if queries[i].pinned != NULL:
+                    table_unpin(queries[i].owner, queries[i].pinned)
+            free(queries)
+            free(local)
+
+    def multi_get(self, keys, default=None):
+        """The values of many keys, in their order: one state, one release of the GIL, cache misses overlapped."""
+        gate_check(self.gate)
+        return self.lookup_many(self.view_, self.visible, keys, default)
+
+    # --- walks -----------------------------------------------------------------------------------------------------------
+
+    def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
+                  prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
+        gate_check(self.gate)
+        self.reads.seeks += 1
+        return new_iterator(self.gate, self.view_, self.visible, start, stop, include_start, include_stop, prefix, reverse,
+                            include_key, include_value, fill_cache)
+
+    def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
+        gate_check(self.gate)
+        self.reads.seeks += 1
+        return new_cursor(self.gate, self.view_, self.visible, start, stop, prefix, fill_cache)
+
+    # --- counters --------------------------------------------------------------------------------------------------------
+
+    def counters(self):
+        """The raw counters as a dict; `lsmkv.metrics` makes sense of them."""
+        cdef int i
+        cdef dict out
+        levels = []
+        for i in range(MAX_LEVELS):
+            levels.append(self.counters_.levels[i])
+        out = {
+            "levels": levels,
+            "gets": self.counters_.gets,
+            "gets_found": self.counters_.gets_found,
+            "memtable_hits": self.counters_.memtable_hits,
+            "shadow_checks": self.counters_.shadow_checks,
+            "shadow_wrong": self.counters_.shadow_wrong,
+        }
+        out.update(self.writes)
+        out.update(self.reads)
+        logs = [log for log in [*self.old_logs, self.log_] if log is not None]
+        out["log_syncs"] = sum(log.syncs for log in logs)
+        out["log_sync_ns"] = sum(log.sync_ns for log in logs)
+        return out
+
+    def reset_counters(self):
+        cdef uint64_t period = self.counters_.shadow_period
+        memset(&self.counters_, 0, sizeof(self.counters_))
+        memset(&self.writes, 0, sizeof(self.writes))
+        memset(&self.reads, 0, sizeof(self.reads))
+        self.counters_.shadow_period = period
+
+    # --- one lookup, told ------------------------------------------------------------------------------------------------
+
+    def explain_raw(self, key):
+        """The steps of one lookup as dicts: every source considered, what its filter said, where the block came from, bytes, ns."""
+        gate_check(self.gate)
+        cdef bytes k = bytes(memoryview(key))
+        steps = []
+        self.gate.inflight += 1
+        try:
+            outcome = self._explain(self.view_, k, steps)
+        finally:
+            self.gate.inflight -= 1
+        return {"key": k, "found": outcome is not None and outcome is not MISSING, "sequence": self.visible, "steps": steps}
+
+    def _explain(self, View view, bytes key, list steps):
+        cdef ViewC* v = &view.c
+        cdef int i, level
+        cdef MemEntry* e
+        cdef uint64_t covered, began
+        cdef uint64_t hash = xxh3(<const char*>key, len(key), self.seed)
+        for i in range(v.n_memtables):
+            began = lsm_now_ns()
+            e = mem_find(v.memtables[i], key, len(key), hash, self.visible)
+            covered = mem_covering_seq(v.memtables[i], key, len(key), self.visible)
+            step = {"source": "memtable", "index": i, "log": view.memtables[i].number, "ns": lsm_now_ns() - began,
+                    "result": "absent"}
+            steps.append(step)
+            if e != NULL:
+                step["sequence"] = e.seq
+                step["result"] = "deleted" if entry_op(e) == OP_DELETE or e.seq < covered else "found"
+                return MISSING if step["result"] == "deleted" else step
+            if covered:
+                step["result"] = "range-deleted"
+                step["sequence"] = covered
+                return MISSING
+        for level in range(v.n_levels):
+            for i in range(v.levels[level].n):
+                if table_range_holds(v.levels[level].slots[i].t, key, len(key)):
+                    step = self._explain_table(view, level, i, key, hash)
+                    steps.append(step)
+                    if step["result"] == "found":
+                        return step
+                    if step["result"] != "absent":
+                        return MISSING
+        return None
+
+    def _explain_table(self, View view, int level, int i, bytes key, uint64_t hash):
+        cdef TableSlot* slot = &view.c.levels[level].slots[i]
+        cdef TableC* t = slot.t
+        cdef ReadContext rc
+        cdef Status st
+        cdef Entry entry
+        cdef BlockC* pinned = NULL
+        cdef uint32_t block
+        cdef uint64_t began = lsm_now_ns()
+        cdef int code
+        if slot.foreign:
+            hash = xxh3(<const char*>key, len(key), t.seed)
+        step = {"source": "table", "level": level, "file": t.number, "result": "absent", "block": None, "from": None, "bytes": 0}
+        if t.filter.usable:
+            step["filter"] = "maybe" if filter_probe(&t.filter, hash) else "no"
+            step["designed_fpr"] = slot.designed_fpr
+        else:
+            step["filter"] = "none" if t.filter.problem == FILTER_ABSENT else "damaged"
+        if step["filter"] != "no":
+            block = table_find_block(t, key, len(key))
+            if block < t.n_blocks:
+                step["block"] = block
+                step["from"] = "disk" if table_peek_block(t, block) == NULL else "cache"
+                step["bytes"] = t.offsets[block + 1] - t.offsets[block]
+            memset(&rc, 0, sizeof(rc))
+            rc.gil_held = True
+            rc.fill_cache = True
+            status_clear(&st)
+            code = table_get(t, key, len(key), hash, &rc, &entry, &pinned, &st)
+            if code == ST_OK:
+                step["result"] = "deleted" if entry.is_delete else "found"
+                step["sequence"] = entry.seq
+                table_unpin(t, pinned)
+            elif code != ST_NOT_FOUND:
+                self.raise_read(view, &st)
+            elif step["filter"] == "maybe":
+                step["false_positive"] = True
+        if step["result"] == "absent":
+            for start, stop, seq in view.levels[level][i].range_deletes:
+                if start <= key < stop:
+                    step["result"] = "range-deleted"
+                    step["sequence"] = seq
+        step["ns"] = lsm_now_ns() - began
+        return step
+
+
+cdef class SnapshotBase(Child):
+    """One state of a database, for as long as it is held."""
+
+    def __init__(self, Engine engine not None):
+        gate_check(engine.gate)
+        self.engine = engine
+        self.view = engine.view_
+        self.sequence = engine.visible
+        self.open_ = True
+        self.join(engine.gate)
+
+    cdef int check(self) except -1:
+        if self.engine is None:
+            raise ClosedError("the snapshot was never opened")
+        gate_check(self.engine.gate)
+        if not self.open_:
+            raise ClosedError("the snapshot is closed")
+        return 0
+
+    cdef void let_go(self) noexcept:
+        self.open_ = False
+        self.view = None
+
+    def close(self):
+        """Lets go of the files it holds."""
+        self.let_go()
+
+    @property
+    def closed(self):
+        return not self.open_ or self.engine is None or bool(self.engine.gate.closed)
+
+    def __enter__(self):
+        self.check()
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
+        self.check()
+        return self.engine.lookup(self.view, self.sequence, key, default, fill_cache, 0 if expect is None else expectation(expect))
+
+    def __getitem__(self, key):
+        self.check()
+        value = self.engine.lookup(self.view, self.sequence, key, MISSING, True, EXPECT_NOTHING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key):
+        self.check()
+        return self.engine.lookup(self.view, self.sequence, key, MISSING, True, EXPECT_NOTHING) is not MISSING
+
+    def multi_get(self, keys, default=None):
+        self.check()
+        return self.engine.lookup_many(self.view, self.sequence, keys, default)
+
+    def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
+                  prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
+        self.check()
+        return new_iterator(self.gate, self.view, self.sequence, start, stop, include_start, include_stop, prefix, reverse,
+                            include_key, include_value, fill_cache)
+
+    def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
+        self.check()
+        return new_cursor(self.gate, self.view, self.sequence, start, stop, prefix, fill_cache)

@@ -1,0 +1,98 @@
+# What a reader sees: the memtables and tables of one moment, immutable once made. Publishing a new one is one assignment.
+# A View object keeps its memtables and tables alive; nogil code borrows the ViewC inside it.
+
+from libc.stdint cimport uint64_t
+from lsmkv_ext.block cimport BlockC
+from lsmkv_ext.memtable cimport MemC
+from lsmkv_ext.status cimport Status
+from lsmkv_ext.table cimport ReadContext, TableC
+
+cdef enum:
+    MAX_LEVELS = 12
+    SAMPLE_EVERY = 64           # one in so many "no" verdicts is looked up in the index, to know what it saved
+
+cdef extern from * nogil:
+    """
+    #ifndef LSMKV_COUNTERS
+    #define LSMKV_COUNTERS 1
+    #endif
+    #if LSMKV_COUNTERS
+    #define lsm_count(p, n) ((void)(*(p) += (n)))
+    #else
+    #define lsm_count(p, n) ((void)0)
+    #endif
+    """
+    void lsm_count(uint64_t* p, uint64_t n) noexcept
+    void lsm_count_double "lsm_count" (double* p, double n) noexcept
+    enum:
+        LSMKV_COUNTERS
+
+ctypedef struct LevelCounters:
+    uint64_t lookups            # tables whose key range held the key
+    uint64_t checks             # verdicts asked of a healthy filter
+    uint64_t negatives
+    uint64_t positives
+    uint64_t true_positives
+    uint64_t false_positives
+    uint64_t unfiltered         # the table has no filter, or the hint said not to ask
+    uint64_t fail_open          # the table's filter is damaged
+    uint64_t sampled
+    uint64_t sampled_bytes
+    uint64_t sampled_cached
+    uint64_t sampled_disk
+    double designed_fpr_sum     # over the checks: the designed rate of the filter asked
+
+ctypedef struct Counters:
+    LevelCounters levels[MAX_LEVELS]
+    uint64_t gets
+    uint64_t gets_found
+    uint64_t memtable_hits
+    uint64_t shadow_checks
+    uint64_t shadow_wrong
+    uint64_t shadow_period      # a setting: every so many negatives of a level one is proved by reading; 0 = never
+
+ctypedef struct TableSlot:
+    TableC* t
+    double designed_fpr
+    bint foreign                # hashed with another seed than the database's
+
+ctypedef struct LevelC:
+    int n
+    TableSlot* slots
+
+ctypedef struct ViewC:
+    int n_memtables
+    MemC** memtables            # newest first; [0] is the one being written
+    int n_levels
+    LevelC levels[MAX_LEVELS]   # [0] newest first, deeper ones by key
+    TableC** flat[MAX_LEVELS]   # the same tables, as bare pointers, for merges
+    int bottom                  # deepest level with tables, -1 = none
+    bint table_ranges           # some table holds range deletes
+    uint64_t seed
+
+ctypedef struct Lookup:
+    const char* key
+    size_t klen
+    uint64_t hash               # with the database's seed
+    uint64_t snapshot
+    bint skip_bottom_filter
+    bint found
+    const char* value           # into a memtable the view holds, or into `pinned`
+    size_t vlen
+    BlockC* pinned              # the caller unpins it after copying (NULL is fine)
+    TableC* owner
+
+# ST_OK with q.found, or an error. With rc.gil_held, a value in a cached block is good until the GIL is let go.
+cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
+# Many at once: hashes, filter lines and blocks are prefetched a group at a time.
+cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
+# The table of a sorted level whose range holds the key, or NULL.
+cdef TableSlot* level_find(const LevelC* level, const char* key, size_t klen) noexcept nogil
+cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexcept nogil
+cdef void counters_add(Counters* into, const Counters* other) noexcept nogil
+
+
+cdef class View:
+    cdef ViewC c
+    cdef readonly list memtables
+    cdef readonly list levels

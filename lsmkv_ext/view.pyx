@@ -1,0 +1,384 @@
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free, malloc
+
+from lsmkv_ext.block cimport Entry
+from lsmkv_ext.filter cimport FILTER_ABSENT, filter_designed_fpr, filter_prefetch, filter_probe
+from lsmkv_ext.memtable cimport (
+    MemEntry,
+    Memtable,
+    entry_op,
+    entry_value,
+    mem_covering_seq,
+    mem_find,
+    mem_prefetch,
+)
+from lsmkv_ext.native cimport xxh3
+from lsmkv_ext.ranges cimport ranges_cover
+from lsmkv_ext.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
+from lsmkv_ext.table cimport (
+    Table,
+    table_find_block,
+    table_get,
+    table_peek_block,
+    table_prefetch_block,
+    table_unpin,
+)
+from lsmkv_ext.types cimport OP_DELETE, lsm_compare
+
+cdef enum:
+    GROUP = 32                  # lookups whose cache misses overlap
+    # what one source says about a key
+    SAYS_NOTHING = 0
+    SAYS_VALUE = 1
+    SAYS_GONE = 2
+    FAILED = 3
+
+
+# --- memtables -------------------------------------------------------------------------------------------------------
+
+cdef inline int ask_memtable(const MemC* m, Lookup* q) noexcept nogil:
+    cdef MemEntry* e = mem_find(m, q.key, q.klen, q.hash, q.snapshot)
+    cdef uint64_t covered = 0
+    if m.range_deletes != NULL:
+        covered = mem_covering_seq(m, q.key, q.klen, q.snapshot)
+    if e == NULL:
+        return SAYS_GONE if covered else SAYS_NOTHING
+    if e.seq < covered or entry_op(e) == OP_DELETE:
+        return SAYS_GONE
+    q.found = True
+    q.value = entry_value(e)
+    q.vlen = e.vlen
+    return SAYS_VALUE
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexcept nogil:
+    cdef int r
+    if lsm_compare(key, klen, t.smallest, t.smallest_len) < 0:
+        return False
+    r = lsm_compare(key, klen, t.largest, t.largest_len)
+    return r < 0 or (r == 0 and not t.largest_exclusive)
+
+
+cdef TableSlot* level_find(const LevelC* level, const char* key, size_t klen) noexcept nogil:
+    cdef int lo = 0, hi = level.n, mid, r
+    cdef const TableC* t
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        t = level.slots[mid].t
+        r = lsm_compare(t.largest, t.largest_len, key, klen)
+        if r < 0 or (r == 0 and t.largest_exclusive):
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == level.n or lsm_compare(key, klen, level.slots[lo].t.smallest, level.slots[lo].t.smallest_len) < 0:
+        return NULL
+    return &level.slots[lo]
+
+
+cdef void sample_negative(TableC* t, const Lookup* q, LevelCounters* c) noexcept nogil:
+    """What would this "no" have cost without the filter?"""
+    cdef uint32_t i = table_find_block(t, q.key, q.klen)
+    c.sampled += 1
+    if i < t.n_blocks:
+        c.sampled_bytes += t.offsets[i + 1] - t.offsets[i]
+        if table_peek_block(t, i) != NULL:
+            c.sampled_cached += 1
+        else:
+            c.sampled_disk += 1
+
+
+cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    """Reads the block a filter said no for. A key found there means the filter lied."""
+    cdef Entry e
+    cdef BlockC* pinned = NULL
+    cdef int code = table_get(t, q.key, q.klen, hash, rc, &e, &pinned, st)
+    counters.shadow_checks += 1
+    if code == ST_OK:
+        table_unpin(t, pinned)
+        counters.shadow_wrong += 1
+        return fail_corrupt(st, b"a filter denies a key that its table holds", t.number, t.filter_at)
+    return ST_OK if code == ST_NOT_FOUND else code
+
+
+cdef int filter_says_no(const TableSlot* slot, Lookup* q, uint64_t hash, bint bottom, ReadContext* rc, Counters* counters,
+                        LevelCounters* c, int* failed, Status* st) noexcept nogil:
+    """True where a healthy filter rules the table out. Counts either way."""
+    cdef TableC* t = slot.t
+    lsm_count(&c.lookups, 1)
+    if not t.filter.usable or (bottom and q.skip_bottom_filter):
+        if t.filter.usable or t.filter.problem == FILTER_ABSENT:
+            lsm_count(&c.unfiltered, 1)
+        else:
+            lsm_count(&c.fail_open, 1)
+        return False
+    lsm_count(&c.checks, 1)
+    lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
+    if filter_probe(&t.filter, hash):
+        lsm_count(&c.positives, 1)
+        return False
+    lsm_count(&c.negatives, 1)
+    if LSMKV_COUNTERS and c.negatives % SAMPLE_EVERY == 0:
+        sample_negative(t, q, c)
+    if counters.shadow_period and c.negatives % counters.shadow_period == 0:
+        failed[0] = prove_negative(t, q, hash, rc, counters, st)
+    return True
+
+
+cdef inline uint64_t hash_for(const TableSlot* slot, const Lookup* q) noexcept nogil:
+    return xxh3(q.key, q.klen, slot.t.seed) if slot.foreign else q.hash
+
+
+cdef inline int table_ranges_say(const TableC* t, const Lookup* q) noexcept nogil:
+    """A table's own entries are newer than its range deletes over them, so these speak only for older sources."""
+    if t.n_range_deletes and ranges_cover(t.range_deletes, t.n_range_deletes, q.key, q.klen):
+        return SAYS_GONE
+    return SAYS_NOTHING
+
+
+cdef int read_table(const TableSlot* slot, Lookup* q, uint64_t hash, bint asked, ReadContext* rc, LevelCounters* c,
+                    Status* st) noexcept nogil:
+    """After the filter let it pass. `asked`: the filter gave its opinion, so count whether it was right."""
+    cdef TableC* t = slot.t
+    cdef Entry e
+    cdef BlockC* pinned = NULL
+    cdef int code = table_get(t, q.key, q.klen, hash, rc, &e, &pinned, st)
+    if code == ST_NOT_FOUND:
+        if asked:
+            lsm_count(&c.false_positives, 1)
+        return table_ranges_say(t, q)
+    if code != ST_OK:
+        return FAILED
+    if asked:
+        lsm_count(&c.true_positives, 1)
+    if e.is_delete:
+        table_unpin(t, pinned)
+        return SAYS_GONE
+    q.found = True
+    q.value = e.value
+    q.vlen = e.vlen
+    q.pinned = pinned
+    q.owner = t
+    return SAYS_VALUE
+
+
+cdef inline int ask_table(const TableSlot* slot, Lookup* q, bint bottom, ReadContext* rc, Counters* counters,
+                          LevelCounters* c, Status* st) noexcept nogil:
+    cdef uint64_t hash = hash_for(slot, q)
+    cdef int failed = ST_OK
+    if filter_says_no(slot, q, hash, bottom, rc, counters, c, &failed, st):
+        return FAILED if failed else table_ranges_say(slot.t, q)
+    return read_table(slot, q, hash, slot.t.filter.usable and not (bottom and q.skip_bottom_filter), rc, c, st)
+
+
+cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    cdef int level, i, says
+    cdef TableSlot* slot
+    cdef LevelC* l0 = &v.levels[0]
+    for i in range(l0.n):
+        slot = &l0.slots[i]
+        if table_range_holds(slot.t, q.key, q.klen):
+            says = ask_table(slot, q, v.bottom == 0, rc, counters, &counters.levels[0], st)
+            if says != SAYS_NOTHING:
+                return says
+    for level in range(1, v.n_levels):
+        slot = level_find(&v.levels[level], q.key, q.klen)
+        if slot != NULL:
+            says = ask_table(slot, q, v.bottom == level, rc, counters, &counters.levels[level], st)
+            if says != SAYS_NOTHING:
+                return says
+    return SAYS_NOTHING
+
+
+cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    cdef int i, says
+    q.found = False
+    q.pinned = NULL
+    lsm_count(&counters.gets, 1)
+    for i in range(v.n_memtables):
+        says = ask_memtable(v.memtables[i], q)
+        if says != SAYS_NOTHING:
+            lsm_count(&counters.memtable_hits, 1)
+            lsm_count(&counters.gets_found, says == SAYS_VALUE)
+            return ST_OK
+    says = ask_tables(v, q, rc, counters, st)
+    if says == FAILED:
+        return st.code
+    lsm_count(&counters.gets_found, says == SAYS_VALUE)
+    return ST_OK
+
+
+# --- many ------------------------------------------------------------------------------------------------------------
+
+ctypedef struct Pending:        # one lookup of a group, on its way down
+    Lookup* q
+    TableSlot* slot             # the table to ask in this round
+    uint64_t hash
+    uint32_t block
+    bint asked
+
+
+cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters* counters, LevelCounters* c,
+                   Status* st) noexcept nogil:
+    """Asks each pending lookup's table, stage by stage so that the cache misses of a stage overlap. Answered ones get q = NULL."""
+    cdef int i, says
+    cdef int failed = ST_OK
+    cdef Pending* p
+    for i in range(n):
+        p = &group[i]
+        if p.q != NULL and p.slot != NULL:
+            p.hash = hash_for(p.slot, p.q)
+            filter_prefetch(&p.slot.t.filter, p.hash)
+    for i in range(n):
+        p = &group[i]
+        if p.q == NULL or p.slot == NULL:
+            continue
+        if filter_says_no(p.slot, p.q, p.hash, bottom, rc, counters, c, &failed, st):
+            if failed:
+                return FAILED
+            if table_ranges_say(p.slot.t, p.q) == SAYS_GONE:
+                p.q = NULL
+            p.slot = NULL
+            continue
+        p.asked = p.slot.t.filter.usable and not (bottom and p.q.skip_bottom_filter)
+        p.block = table_find_block(p.slot.t, p.q.key, p.q.klen)
+        if p.block < p.slot.t.n_blocks:
+            table_prefetch_block(p.slot.t, p.block)
+    for i in range(n):
+        p = &group[i]
+        if p.q == NULL or p.slot == NULL:
+            continue
+        says = read_table(p.slot, p.q, p.hash, p.asked, rc, c, st)
+        if says == FAILED:
+            return FAILED
+        if says != SAYS_NOTHING:
+            p.q = NULL
+    return SAYS_NOTHING
+
+
+cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    cdef Pending group[GROUP]
+    cdef int i, k, level, says, left = n
+    for i in range(n):
+        group[i].q = &queries[i]
+        queries[i].found = False
+        queries[i].pinned = NULL
+    for k in range(v.n_memtables):
+        for i in range(n):
+            if group[i].q != NULL:
+                mem_prefetch(v.memtables[k], queries[i].hash)
+        for i in range(n):
+            if group[i].q != NULL and ask_memtable(v.memtables[k], &queries[i]) != SAYS_NOTHING:
+                lsm_count(&counters.memtable_hits, 1)
+                group[i].q = NULL
+    for k in range(v.levels[0].n):
+        for i in range(n):
+            group[i].slot = NULL
+            if group[i].q != NULL and table_range_holds(v.levels[0].slots[k].t, queries[i].key, queries[i].klen):
+                group[i].slot = &v.levels[0].slots[k]
+        if ask_round(group, n, v.bottom == 0, rc, counters, &counters.levels[0], st) == FAILED:
+            return st.code
+    for level in range(1, v.n_levels):
+        for i in range(n):
+            group[i].slot = NULL
+            if group[i].q != NULL:
+                group[i].slot = level_find(&v.levels[level], queries[i].key, queries[i].klen)
+        if ask_round(group, n, v.bottom == level, rc, counters, &counters.levels[level], st) == FAILED:
+            return st.code
+    lsm_count(&counters.gets, n)
+    for i in range(n):
+        lsm_count(&counters.gets_found, queries[i].found)
+    return ST_OK
+
+
+cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    cdef size_t done = 0
+    cdef int take
+    while done < n:
+        take = GROUP if n - done > GROUP else <int>(n - done)
+        if get_group(v, queries + done, take, rc, counters, st) != ST_OK:
+            return st.code
+        done += take
+    return ST_OK
+
+
+cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
+    cdef int i
+    cdef LevelCounters* a
+    cdef const LevelCounters* b
+    for i in range(MAX_LEVELS):
+        a = &into.levels[i]
+        b = &other.levels[i]
+        a.lookups += b.lookups
+        a.checks += b.checks
+        a.negatives += b.negatives
+        a.positives += b.positives
+        a.true_positives += b.true_positives
+        a.false_positives += b.false_positives
+        a.unfiltered += b.unfiltered
+        a.fail_open += b.fail_open
+        a.sampled += b.sampled
+        a.sampled_bytes += b.sampled_bytes
+        a.sampled_cached += b.sampled_cached
+        a.sampled_disk += b.sampled_disk
+        a.designed_fpr_sum += b.designed_fpr_sum
+    into.gets += other.gets
+    into.gets_found += other.gets_found
+    into.memtable_hits += other.memtable_hits
+    into.shadow_checks += other.shadow_checks
+    into.shadow_wrong += other.shadow_wrong
+
+
+# --- owner -----------------------------------------------------------------------------------------------------------
+
+cdef class View:
+    """View(memtables newest first, levels): levels[0] newest first, deeper ones sorted by key."""
+
+    def __cinit__(self, memtables, levels, uint64_t seed=0):
+        cdef Memtable memtable
+        cdef Py_ssize_t i
+        self.memtables = list(memtables)
+        self.levels = [list(tables) for tables in levels]
+        if len(self.levels) > MAX_LEVELS:
+            raise ValueError(f"at most {MAX_LEVELS} levels")
+        self.c.seed = seed
+        self.c.bottom = -1
+        self.c.n_memtables = len(self.memtables)
+        self.c.memtables = <MemC**>malloc((len(self.memtables) + 1) * sizeof(MemC*))
+        if self.c.memtables == NULL:
+            raise MemoryError("view")
+        for i in range(len(self.memtables)):
+            memtable = self.memtables[i]
+            self.c.memtables[i] = memtable.c
+        self.c.n_levels = len(self.levels)
+        for i in range(len(self.levels)):
+            self._add_level(i, self.levels[i])
+
+    def _add_level(self, int level, list tables):
+        cdef Table table
+        cdef Py_ssize_t i
+        cdef LevelC* out = &self.c.levels[level]
+        out.slots = <TableSlot*>calloc(len(tables) + 1, sizeof(TableSlot))
+        self.c.flat[level] = <TableC**>malloc((len(tables) + 1) * sizeof(TableC*))
+        if out.slots == NULL or self.c.flat[level] == NULL:
+            raise MemoryError("view")
+        for i in range(len(tables)):
+            table = tables[i]
+            out.slots[i].t = table.c
+            out.slots[i].foreign = table.c.seed != self.c.seed
+            if table.c.filter.usable:
+                out.slots[i].designed_fpr = filter_designed_fpr(&table.c.filter)
+            self.c.flat[level][i] = table.c
+            if table.c.n_range_deletes:
+                self.c.table_ranges = True
+        out.n = len(tables)
+        if out.n:
+            self.c.bottom = level
+
+    def __dealloc__(self):
+        cdef int i
+        free(self.c.memtables)
+        for i in range(MAX_LEVELS):
+            free(self.c.levels[i].slots)
+            free(self.c.flat[i])
