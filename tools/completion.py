@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-
 from lsmkv_tool.command import declare
 from lsmkv_tool.output import Output
 
@@ -17,7 +16,6 @@ def completion(out: Output, shell: str) -> None:
     ~/.config/fish/completions/lsmkv-tool.fish.
     """
     from click.shell_completion import get_completion_class
-
     from lsmkv_tool.cli import cli
 
     kind = get_completion_class(shell)

@@ -143,9 +143,17 @@ class Output:
         else:
             self._envelope(result=data)
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, finding: bool = False, empty: str = "",
-             before: Callable[[Human], object] | None = None, after: Callable[[Human], object] | None = None,
-             **more: Any) -> None:
+    def rows(
+        self,
+        rows: Iterable[Row],
+        columns: Sequence[Column],
+        *,
+        finding: bool = False,
+        empty: str = "",
+        before: Callable[[Human], object] | None = None,
+        after: Callable[[Human], object] | None = None,
+        **more: Any,
+    ) -> None:
         """A listing that fits in memory; `more` are fields beside the rows."""
         listed = list(rows)
 
@@ -181,7 +189,9 @@ class Output:
                 count += 1
         else:
             self._begun = True
-            sys.stdout.write(f'{{"schema": "{SCHEMA}", "command": {dumps(self.command)}, "result": {{"rows": [')
+            sys.stdout.write(
+                f'{{"schema": "{SCHEMA}", "command": {dumps(self.command)}, "result": {{"rows": ['
+            )
             for row in rows:
                 sys.stdout.write((",\n" if count else "\n") + dumps(row))
                 count += 1
