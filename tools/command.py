@@ -1,4 +1,4 @@
-"""How commands are declared: groups that import a command's module when it is called, and the options all share."""
+"""How commands are declared: groups that import a module when it is called, and the options all share."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _run(fn: Callable[..., None], out: Output, given: dict[str, Any]) -> None:
         fn(out, **given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away (`| head`): stop quietly, and keep the interpreter from flushing into the closed pipe.
+        # The reader went away (`| head`): stop quietly, with nothing left to flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, click.ClickException):

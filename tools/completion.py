@@ -12,8 +12,8 @@ from lsmkv_tool.output import Output
 def completion(out: Output, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    bash: put the example below into ~/.bashrc; zsh: the same with `zsh` into ~/.zshrc; fish: write the output to
-    ~/.config/fish/completions/lsmkv-tool.fish.
+    bash: put the example below into ~/.bashrc; zsh: the same with `zsh` into ~/.zshrc; fish: write the
+    output to ~/.config/fish/completions/lsmkv-tool.fish.
     """
     from click.shell_completion import get_completion_class
     from lsmkv_tool.cli import cli

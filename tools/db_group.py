@@ -15,7 +15,7 @@ db = group("db", "A database: look, read, write, maintain.")
 
 
 def reading(path: str) -> DB:
-    """A read-only handle: takes no lock, writes nothing, and works beside the process that owns the database."""
+    """A read-only handle: takes no lock, writes nothing, works beside the process that owns the database."""
     import lsmkv
 
     Folder(path)

@@ -82,7 +82,11 @@ def scan(
         raise exits.Usage("--prefix already says where to begin and end; leave out --from and --to")
     with reading(db) as handle:
         iterator = handle.iterator(
-            reverse=reverse, start=start, stop=stop, prefix=prefix, include_value=not (no_value or counting),
+            reverse=reverse,
+            start=start,
+            stop=stop,
+            prefix=prefix,
+            include_value=not (no_value or counting),
             fill_cache=False,
         )
         with Progress("scanning", quiet=not counting and sys.stdout.isatty()) as progress:

@@ -22,9 +22,7 @@ from lsmkv_tool.output import Output
 @click.argument("value", type=KEY, required=False)
 @click.option("--value-file", type=click.Path(), help="Take the value from this file (- for stdin).")
 @click.option("--sync/--no-sync", default=True, show_default=True, help="Wait until it survives a power cut.")
-def put(
-    out: Output, db: str, key: bytes, value: bytes | None, value_file: str | None, sync: bool
-) -> None:
+def put(out: Output, db: str, key: bytes, value: bytes | None, value_file: str | None, sync: bool) -> None:
     """Store VALUE under KEY. VALUE is written like a key: text, hex:, base64:."""
     if (value is None) == (value_file is None):
         raise Usage("give VALUE or --value-file, one of them")

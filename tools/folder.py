@@ -1,4 +1,4 @@
-"""A database's folder as the tool may touch it: names only inside it, no symlink followed, files of known kinds."""
+"""A database's folder as the tool may touch it: names inside it, no symlink followed, known kinds only."""
 
 from __future__ import annotations
 
@@ -13,10 +13,17 @@ from lsmkv_tool.exits import CannotOpen, Usage, opening
 @dataclass(frozen=True)
 class Entry:
     name: str
-    kind: str  # current manifest wal sst lock options stats temporary set-aside other
-    number: int | None
+    kind: str  # one of lsmkv.filenames.Kind, or "other": a stranger, or not a regular file
+    number: int
     size: int
     mtime_ns: int
+
+
+def kind_of(name: str) -> tuple[str, int]:
+    from lsmkv.filenames import parse
+
+    found = parse(name)
+    return (found[0].value, found[1]) if found else ("other", 0)
 
 
 def regular(path: str | os.PathLike[str]) -> os.stat_result:
@@ -54,9 +61,9 @@ class Folder:
                     continue  # the owner removed it between the listing and the look
                 kind, number = kind_of(item.name)
                 if not stat.S_ISREG(info.st_mode):
-                    kind, number = "other", None
+                    kind, number = "other", 0
                 out.append(Entry(item.name, kind, number, info.st_size, info.st_mtime_ns))
-        return sorted(out, key=lambda e: (e.kind, e.number or 0, e.name))
+        return sorted(out, key=lambda e: (e.kind, e.number, e.name))
 
     def of_kind(self, kind: str) -> list[Entry]:
         return [entry for entry in self.entries() if entry.kind == kind]

@@ -1,7 +1,7 @@
 """Heat maps of a filter: how full each 512-bit block is.
 
-A filter has up to millions of blocks, so cells average neighbouring blocks. Colour follows fill over a fixed scale:
-the same colour means the same fill in every map.
+A filter has up to millions of blocks, so cells average neighbouring blocks. Colour follows fill over a fixed
+scale: the same colour means the same fill in every map.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a command prints: tables for people, one JSON document (`--json`), or JSON lines (`--jsonl`).
 
-The document is {"schema", "command", "result", "error", "exit"}: `result` is absent when nothing was found out, `error`
-is absent unless something failed. With --jsonl each row of the result is one line and errors go to stderr alone.
+The document is {"schema", "command", "result", "error", "exit"}: `result` is absent when nothing was found
+out, `error` is absent unless something failed. With --jsonl each row is one line and errors go to stderr alone.
 Adding a field keeps the schema's number; renaming, retyping or removing one raises it.
 """
 
@@ -175,8 +175,13 @@ class Output:
             return
         self.result({"rows": listed, **more}, show, finding=finding)
 
-    def stream(self, rows: Iterable[Row], line: Callable[[Row], str]) -> int:
-        """A listing of any length, written as it comes; returns how many rows there were."""
+    def stream(
+        self,
+        rows: Iterable[Row],
+        line: Callable[[Row], str],
+        tail: Callable[[], Mapping[str, Any]] = dict,
+    ) -> int:
+        """A listing of any length, written as it comes; `tail` are fields known after the last row."""
         count = 0
         if self.mode == "human":
             write = sys.stdout.write
@@ -196,7 +201,8 @@ class Output:
                 sys.stdout.write((",\n" if count else "\n") + dumps(row))
                 count += 1
             self._begun = False
-            sys.stdout.write(f'\n], "count": {count}}}, "exit": {self.exit}}}\n')
+            more = "".join(f', "{name}": {dumps(value)}' for name, value in tail().items())
+            sys.stdout.write(f'\n], "count": {count}{more}}}, "exit": {self.exit}}}\n')
         return count
 
     def note(self, text: str) -> None:

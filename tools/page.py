@@ -50,7 +50,8 @@ def table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 
 def rect(x: float, y: float, w: float, h: float, fill: str, title: str = "") -> str:
     inner = f"<title>{escape(title)}</title>" if title else ""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.8):.1f}" height="{h:.1f}" rx="2" fill="{fill}">{inner}</rect>'
+    box = f'x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.8):.1f}" height="{h:.1f}"'
+    return f'<rect {box} rx="2" fill="{fill}">{inner}</rect>'
 
 
 def text(x: float, y: float, words: str, anchor: str = "start") -> str:
@@ -62,7 +63,7 @@ def svg(height: float, *parts: str, width: float = WIDTH) -> str:
 
 
 def tree(levels: Sequence[dict[str, Any]]) -> str:
-    """Each file a bar over the key range; overlapping files of L0 stacked. Rows: label, lanes of (start, stop, title)."""
+    """Each file a bar over the key range; a level is {label, note, lanes of (start, stop, title)}."""
     left, right, lane_height, y = 70, 150, 15, 6.0
     span = WIDTH - left - right
     parts = []
@@ -106,10 +107,8 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[float, str, str]]]]) -> str:
 
 def heat_map(fills: Sequence[float], title: str, detail: str) -> str:
     data = base64.b64encode(heat.png(fills, width=64, scale=1)).decode()
-    return (
-        f'<div class="map"><img alt="fill of the filter of {escape(title)}" src="data:image/png;base64,{data}">'
-        f"<b>{escape(title)}</b>{escape(detail)}</div>"
-    )
+    image = f'<img alt="fill of the filter of {escape(title)}" src="data:image/png;base64,{data}">'
+    return f'<div class="map">{image}<b>{escape(title)}</b>{escape(detail)}</div>'
 
 
 def heat_scale() -> str:

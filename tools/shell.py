@@ -18,7 +18,7 @@ HELP = """Type any command without `lsmkv-tool`: `db info mydb`, `plan --keys 10
 
 
 def expand(words: list[str], database: str | None, shortcuts: frozenset[str]) -> list[str]:
-    """The full command line: @ becomes the database, a bare db command gets `db` and the database in front."""
+    """The full command line: @ becomes the database, a bare db command gets `db` and it in front."""
     if database is None:
         return words
     if words[0] in shortcuts:
@@ -127,8 +127,8 @@ def _interactive(session: Session) -> None:
 def shell(out: Output, db: str | None) -> None:
     """Read commands from a prompt (or from stdin), without starting the tool anew for each.
 
-    With DB given, @ stands for it and the db commands need no path: `get KEY`, `scan --limit 3`. From a pipe the exit
-    code is that of the first command that did not end well.
+    With DB given, @ stands for it and the db commands need no path: `get KEY`, `scan --limit 3`. From a pipe
+    the exit code is that of the first command that did not end well.
     """
     session = Session(db)
     if sys.stdin.isatty():
