@@ -1,7 +1,7 @@
 """What a command prints: tables for people, one JSON document (`--json`), or JSON lines (`--jsonl`).
 
 The document is {"schema", "command", "result", "error", "exit"}: `result` is absent when nothing was found
-out, `error` is absent unless something failed. With --jsonl each row is one line and errors go to stderr alone.
+out, `error` unless something failed. With --jsonl each row is one line and errors go to stderr alone.
 Adding a field keeps the schema's number; renaming, retyping or removing one raises it.
 """
 
