@@ -183,7 +183,8 @@ def test_round_trip(members, bits_per_key, seed):
     again = BlockedBloom.from_bytes(bloom.to_bytes())
     assert again == bloom
     assert again.to_bytes() == bloom.to_bytes()
-    assert (again.seed, again.k, again.count, again.capacity) == (bloom.seed, bloom.k, bloom.count, bloom.capacity)
+    for name in ("seed", "k", "count", "capacity", "bits_per_key"):
+        assert getattr(again, name) == getattr(bloom, name)
     assert all(again.test_many(members))
     assert BlockedBloom.from_bytes(memoryview(bytearray(bloom.to_bytes()))) == bloom
 

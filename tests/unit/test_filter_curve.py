@@ -19,7 +19,7 @@ def test_curve_agrees_with_the_design_table(bits, rate):
 
 
 def exact_rate(n_keys, k):
-    """One block of 512 bits, by inclusion and exclusion over the bits a probe asks for, in exact fractions."""
+    """One block of 512 bits, by inclusion and exclusion over the bits probed, in exact fractions."""
     throws = n_keys * k
     total = Fraction(0)
     ways = {0: Fraction(1)}
@@ -30,8 +30,8 @@ def exact_rate(n_keys, k):
             following[distinct + 1] = following.get(distinct + 1, 0) + p * Fraction(512 - distinct, 512)
         ways = following
     for distinct, p in ways.items():
-        all_set = sum((-1) ** i * math.comb(distinct, i) * Fraction(512 - i, 512) ** throws for i in range(distinct + 1))
-        total += p * all_set
+        for i in range(distinct + 1):
+            total += p * (-1) ** i * math.comb(distinct, i) * Fraction(512 - i, 512) ** throws
     return float(total)
 
 
@@ -79,7 +79,7 @@ def test_ends_of_the_curve():
 
 @pytest.mark.parametrize("rate", (0, -1, 1.5, math.nan, 1e-300))
 def test_impossible_rates_are_refused(rate):
-    with pytest.raises(ValueError, match="rate|reaches"):
+    with pytest.raises(ValueError, match=r"rate|reaches"):
         kernel.bits_for_fpr(rate)
 
 

@@ -85,8 +85,8 @@ def test_false_positive_rate_is_the_designed_one_in_bulk(portable):
     assert observed == pytest.approx(bloom.expected_fpr, rel=0.09)
 
 
-def test_block_choice_uses_all_64_bits():
-    """Far beyond 2^32 bits the last block must be reachable: the geometry, not the memory, is what is tested."""
+def test_block_counts_are_64_bit():
+    """Geometry far beyond what fits here: no 32-bit step on the way."""
     assert kernel.blocks_for(2**40, 10) == -(-(2**40 * 10) // 512)
     assert kernel.blocks_for(1, 10) == 1
     assert kernel.blocks_for(52, 10) == 2
