@@ -1,5 +1,7 @@
-from collections.abc import Buffer, Iterable
+from collections.abc import Iterable
 from typing import Any
+
+from typing_extensions import Buffer
 
 def designed_fpr(bits_per_key: float, k: int = 0) -> float: ...
 def fpr_for(n_keys: int, n_blocks: int, k: int) -> float: ...
