@@ -37,7 +37,7 @@ def test_png_refuses_pixels_that_do_not_fit():
 def test_a_heat_map_colours_by_fill_and_leaves_the_rest_white():
     width, height, pixels = decode_png(heat.png([0.0, 0.75, 0.4], width=2, scale=1))
     assert (width, height) == (2, 2)
-    assert pixels == bytes(heat.colour(0)) + bytes(heat.colour(0.75)) + bytes(heat.colour(0.4)) + b"\xff\xff\xff"
+    assert pixels == b"".join(bytes(heat.colour(fill)) for fill in (0, 0.75, 0.4)) + b"\xff\xff\xff"
 
 
 def test_cells_average_every_block_once():
@@ -89,5 +89,5 @@ def test_numbers_for_people():
         "0 B", "1023 B", "1.0 KiB", "1.0 MiB", "300 GiB",
     ]  # fmt: skip
     assert units.duration(1500) == "1.5 us" and units.duration(999) == "999 ns"
-    assert units.percent(0.0096) == "0.96 %" and units.percent(None) == "-" and units.percent(1e-6) == "1.0e-04 %"
+    assert [units.percent(x) for x in (0.0096, None, 1e-6)] == ["0.96 %", "-", "1.0e-04 %"]
     assert (units.parse_count("50M"), units.parse_duration("80us")) == (50_000_000, 80_000)

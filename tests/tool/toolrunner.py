@@ -1,4 +1,4 @@
-"""Runs `lsmkv-tool` command lines: in this process (fast, the whole path from arguments to exit code), or as a program."""
+"""Runs `lsmkv-tool` command lines: in this process (from arguments to exit code), or as a program."""
 
 from __future__ import annotations
 
