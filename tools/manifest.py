@@ -39,10 +39,9 @@ class Reading:
     """A manifest read as far as it goes: its records, the state after them, and what ended it."""
 
     def __init__(self, path: str) -> None:
+        from lsmkv import manifest as format_
         from lsmkv.errors import CorruptionError
         from lsmkv.filenames import manifest_path
-
-        from lsmkv import manifest as format_
 
         self.folder, self.number = locate(path)
         self.path = manifest_path(self.folder, self.number)
