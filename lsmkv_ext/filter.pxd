@@ -10,6 +10,8 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from lsmkv_ext.types cimport pthread_mutex_t
+
 cdef extern from * nogil:
     """
     #ifndef LSMKV_FILTER_H
@@ -122,3 +124,24 @@ cdef inline bint filter_probe(const FilterC* f, uint64_t hash) noexcept nogil:
 cdef inline void filter_prefetch(const FilterC* f, uint64_t hash) noexcept nogil:
     if f.usable:
         lsm_filter_prefetch(f.bits + lsm_filter_block(hash, f.n_blocks) * FILTER_BLOCK_BYTES)
+
+
+cdef class _Hasher:
+    cdef object keys              # iterator
+    cdef tuple chunk              # owns the keys behind `pointers`
+    cdef uint64_t seed
+    cdef uint64_t* hashes         # owned
+    cdef const char** pointers    # owned; NULL where the hash is already known
+    cdef size_t* lengths          # owned
+    cdef Py_ssize_t take(self) except -1
+    cdef void hash_taken(self, Py_ssize_t n) noexcept nogil
+
+
+cdef class BlockedBloom:
+    cdef FilterC f
+    cdef uint8_t* bits            # owned; f.bits is the same address
+    cdef pthread_mutex_t mutex    # guards the bits against two writers off the GIL; readers need it only for a consistent copy
+    cdef bint made                # __init__ has run
+    cdef int _own(self, uint64_t n_blocks) except -1
+    cdef size_t _add(self, const uint64_t* hashes, size_t n) noexcept nogil
+    cdef int _require_same(self, BlockedBloom other) except -1

@@ -1,9 +1,19 @@
+from itertools import islice
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport exp, lgamma, log, log1p, sqrt
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memset
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from lsmkv_ext cimport native
 from lsmkv_ext.coding cimport get_u32, get_u64, put_u32, put_u64
+from lsmkv_ext.types cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock,
+)
+
+from lsmkv_ext.errors import CorruptionError
 
 cdef extern from * nogil:
     """
@@ -67,16 +77,26 @@ cdef extern from * nogil:
     uint64_t lsm_filter_popcount(const uint8_t* p) noexcept
     void lsm_filter_prefetch_write "__builtin_prefetch"(const void* p, int rw) noexcept
 
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void** p, size_t alignment, size_t n)
+
+cdef extern from "<sys/mman.h>" nogil:
+    int MADV_HUGEPAGE
+    int madvise(void* p, size_t n, int advice)
+
 cdef enum:
     BATCH = 32                        # lines in flight: more than the memory system overlaps, less than the first-level cache
     MAGIC = 0x46564B4C                # "LKVF"
     OFFSET_BITS_SUM = 48
     OFFSET_HEADER_SUM = 56
+    HASH_CHUNK = 16384                # keys per release of the GIL: long enough to pay for retaking it
+    HUGE_PAGE = 1 << 21
 
 cdef uint64_t BITS_SUM_SEED = 0x6269747366696C74ULL
 cdef uint64_t HEADER_SUM_SEED = 0x68656164666C7472ULL
 cdef uint64_t PREFIX_SEED = 0x7072656669786573ULL
 
+cdef const char* _EMPTY = ""
 cdef bint _use_avx2 = lsm_filter_has_avx2()
 
 # K_FROM[i] is the smallest millibits for which k = i + 2: the smallest k whose false positive rate in 512-bit blocks is within
@@ -348,3 +368,457 @@ cdef uint64_t filter_prefix_hash(
             has[0] = 1
             return native.xxh3(key, <size_t>(end - key) + 1, seed ^ PREFIX_SEED)
     return 0
+
+
+# --- the curve and the header, for Python ---
+
+def designed_fpr(double bits_per_key, uint32_t k=0):
+    """The false positive rate of a full filter with this many bits per key; k = 0 takes the k the filter would choose."""
+    if not bits_per_key >= 0:
+        raise ValueError(f"bits_per_key must not be negative, not {bits_per_key}")
+    if k > FILTER_MAX_K:
+        raise ValueError(f"k must be at most {FILTER_MAX_K}, not {k}")
+    cdef double rate
+    with nogil:
+        rate = filter_curve(bits_per_key, k)
+    return rate
+
+
+def fpr_for(uint64_t n_keys, uint64_t n_blocks, uint32_t k):
+    """The false positive rate of n_keys in n_blocks blocks of 512 bits with k bits per key."""
+    cdef double rate
+    with nogil:
+        rate = filter_fpr(n_keys, n_blocks, k)
+    return rate
+
+
+def bits_for_fpr(double fpr):
+    """The fewest bits per key (a multiple of 0.001) whose designed rate is at most `fpr`."""
+    if not 0 < fpr <= 1:
+        raise ValueError(f"the false positive rate must be above 0 and at most 1, not {fpr}")
+    cdef uint32_t low = 0, high = FILTER_MAX_MILLIBITS, middle
+    if filter_curve(high / 1000.0, 0) > fpr:
+        raise ValueError(f"no filter of at most {FILTER_MAX_MILLIBITS // 1000} bits per key reaches {fpr}")
+    while high - low > 1:
+        middle = (low + high) // 2
+        if filter_curve(middle / 1000.0, 0) <= fpr:
+            high = middle
+        else:
+            low = middle
+    return 0.0 if fpr == 1 else high / 1000.0
+
+
+def k_for(double bits_per_key):
+    """Bits set per key by a filter with this many bits per key."""
+    return filter_k_for(_millibits(bits_per_key))
+
+
+def blocks_for(uint64_t n_keys, double bits_per_key):
+    """Number of 64-byte blocks of a filter for n_keys keys."""
+    return filter_blocks_for(n_keys, _millibits(bits_per_key))
+
+
+def describe_filter(const unsigned char[::1] header not None, const unsigned char[::1] bits not None):
+    """What a stored filter says of itself, and whether it can be used (`problem` is "ok") or why not."""
+    cdef FilterC f
+    cdef size_t header_size = <size_t>header.shape[0], bits_size = <size_t>bits.shape[0]
+    filter_decode(
+        <const char*>&header[0] if header_size else NULL, header_size, &bits[0] if bits_size else NULL, bits_size, &f
+    )
+    return {
+        "problem": filter_problem_text(f.problem).decode(), "usable": bool(f.usable), "n_blocks": f.n_blocks,
+        "n_keys": f.n_keys, "seed": f.seed, "k": f.k, "millibits": f.millibits, "level": f.level,
+        "prefix_kind": f.prefix_kind, "prefix_arg": f.prefix_arg, "fill_ratio": filter_fill_ratio(&f),
+        "designed_fpr": filter_designed_fpr(&f),
+    }
+
+
+def prefix_hash(uint32_t kind, uint32_t arg, const unsigned char[::1] key not None, uint64_t seed=0):
+    """The hash under which a key's prefix is added; None where the key is outside the extractor's domain."""
+    cdef int has = 0
+    cdef size_t n = <size_t>key.shape[0]
+    cdef uint64_t h = filter_prefix_hash(kind, arg, <const char*>&key[0] if n else _EMPTY, n, seed, &has)
+    return h if has else None
+
+
+def simd():
+    """The batch probe in use: "avx2" or "portable"."""
+    return "avx2" if _use_avx2 else "portable"
+
+
+def use_simd(bint on):
+    """Turns the SIMD probe on (where the CPU has it) or off; both give the same answers."""
+    global _use_avx2
+    _use_avx2 = on and lsm_filter_has_avx2()
+
+
+cdef uint32_t _millibits(double bits_per_key) except? 0:
+    if not 0 < bits_per_key <= FILTER_MAX_MILLIBITS // 1000:
+        raise ValueError(
+            f"bits_per_key must be above 0 and at most {FILTER_MAX_MILLIBITS // 1000}, not {bits_per_key}"
+        )
+    cdef uint32_t millibits = <uint32_t>(bits_per_key * 1000 + 0.5)
+    return millibits if millibits else 1
+
+
+# --- the public filter ---
+
+cdef int _hash_of(object key, uint64_t seed, uint64_t* out) except -1:
+    cdef Py_buffer view
+    if PyBytes_CheckExact(key):
+        out[0] = native.xxh3(PyBytes_AS_STRING(key), <size_t>PyBytes_GET_SIZE(key), seed)
+        return 0
+    if isinstance(key, str):
+        raise TypeError("keys are bytes-like; encode the str first")
+    PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
+    out[0] = native.xxh3(view.buf if view.len else <void*>_EMPTY, <size_t>view.len, seed)
+    PyBuffer_Release(&view)
+    return 0
+
+
+cdef class _Hasher:
+    """Turns an iterable of keys into chunks of hashes, hashing plain `bytes` with the GIL released."""
+
+    def __cinit__(self, keys, uint64_t seed):
+        self.hashes = NULL
+        self.pointers = NULL
+        self.lengths = NULL
+        self.keys = iter(keys)
+        self.seed = seed
+        self.hashes = <uint64_t*>malloc(HASH_CHUNK * sizeof(uint64_t))
+        self.pointers = <const char**>malloc(HASH_CHUNK * sizeof(char*))
+        self.lengths = <size_t*>malloc(HASH_CHUNK * sizeof(size_t))
+        if self.hashes == NULL or self.pointers == NULL or self.lengths == NULL:
+            raise MemoryError("no memory to hash a batch of keys")
+
+    def __dealloc__(self):
+        free(self.hashes)
+        free(self.pointers)
+        free(self.lengths)
+
+    cdef Py_ssize_t take(self) except -1:
+        """Takes the next chunk of keys; 0 at the end. `hash_taken` (no GIL needed) completes `hashes`."""
+        cdef tuple chunk = tuple(islice(self.keys, HASH_CHUNK))
+        cdef Py_ssize_t n = len(chunk), i
+        for i in range(n):
+            key = chunk[i]
+            if PyBytes_CheckExact(key):
+                self.pointers[i] = PyBytes_AS_STRING(key)
+                self.lengths[i] = <size_t>PyBytes_GET_SIZE(key)
+            else:
+                self.pointers[i] = NULL
+                _hash_of(key, self.seed, &self.hashes[i])
+        self.chunk = chunk           # keeps the pointers alive
+        return n
+
+    cdef void hash_taken(self, Py_ssize_t n) noexcept nogil:
+        cdef Py_ssize_t i
+        for i in range(n):
+            if self.pointers[i] != NULL:
+                self.hashes[i] = native.xxh3(self.pointers[i], self.lengths[i], self.seed)
+
+
+cdef uint8_t* _allocate_bits(uint64_t n_blocks) except NULL:
+    """Zeroed, aligned to the cache line; large ones to huge pages, which halve the cost of a far probe."""
+    cdef void* p = NULL
+    cdef uint64_t limit = <uint64_t>1 << 57
+    cdef size_t n = n_blocks * FILTER_BLOCK_BYTES
+    cdef size_t alignment = HUGE_PAGE if n >= 2 * HUGE_PAGE else FILTER_BLOCK_BYTES
+    if n_blocks == 0 or n_blocks >= limit or posix_memalign(&p, alignment, n) != 0:
+        raise MemoryError(f"no memory for a filter of {n_blocks} blocks of 64 bytes")
+    if alignment == HUGE_PAGE:
+        madvise(p, n, MADV_HUGEPAGE)
+    memset(p, 0, n)
+    return <uint8_t*>p
+
+
+cdef class BlockedBloom:
+    """A set that may say "maybe" for a key it never saw, but never "no" for one it did.
+
+    Sized by capacity and either a false positive rate or bits per key (default: 1 %). Filters with equal parameters
+    and seeds can be merged. May be shared between threads.
+
+    >>> seen = BlockedBloom(1000, 0.01)
+    >>> seen.add(b"ant")
+    >>> b"ant" in seen
+    True
+    """
+
+    def __cinit__(self, *args, **options):
+        memset(&self.f, 0, sizeof(FilterC))
+        self.bits = NULL
+        self.made = False
+        pthread_mutex_init(&self.mutex, NULL)
+        self.f.k = 1                 # until __init__ has run: one valid, empty block
+        self.f.millibits = 1000
+        self._own(1)
+
+    def __init__(self, capacity, fpr=None, *, bits_per_key=None, seed=0):
+        if self.made:
+            raise TypeError("a BlockedBloom is made once")
+        if isinstance(capacity, bool) or not isinstance(capacity, int):
+            raise TypeError(f"capacity must be an int, not {type(capacity).__name__}")
+        if not 0 < capacity < 1 << 57:
+            raise ValueError(f"capacity must be positive and below 2**57, not {capacity}")
+        if fpr is not None and bits_per_key is not None:
+            raise TypeError("give fpr or bits_per_key, not both")
+        if not isinstance(seed, int):
+            raise TypeError(f"seed must be an int, not {type(seed).__name__}")
+        if not 0 <= seed < 1 << 64:
+            raise ValueError("seed must be an unsigned 64-bit number")
+        if bits_per_key is None:
+            rate = 0.01 if fpr is None else fpr
+            if not 0 < rate < 1:
+                raise ValueError(f"fpr must be between 0 and 1, not {fpr}")
+            bits_per_key = bits_for_fpr(rate)
+        self.f.millibits = _millibits(bits_per_key)
+        self.f.k = filter_k_for(self.f.millibits)
+        self.f.seed = seed
+        self._own(filter_blocks_for(capacity, self.f.millibits))
+        self.made = True
+
+    def __dealloc__(self):
+        free(self.bits)
+        pthread_mutex_destroy(&self.mutex)
+
+    cdef int _own(self, uint64_t n_blocks) except -1:
+        cdef uint8_t* bits = _allocate_bits(n_blocks)
+        free(self.bits)
+        self.bits = bits
+        self.f.bits = bits
+        self.f.n_blocks = n_blocks
+        self.f.usable = 1
+        return 0
+
+    cdef size_t _add(self, const uint64_t* hashes, size_t n) noexcept nogil:
+        """How many of the hashes were new. The mutex is never held while waiting for the GIL."""
+        cdef size_t fresh
+        pthread_mutex_lock(&self.mutex)
+        fresh = filter_add_counting(self.bits, self.f.n_blocks, self.f.k, hashes, n)
+        self.f.n_keys += fresh
+        pthread_mutex_unlock(&self.mutex)
+        return fresh
+
+    def add(self, key):
+        """Adds a bytes-like key."""
+        cdef uint64_t h = 0
+        _hash_of(key, self.f.seed, &h)
+        self._add(&h, 1)
+
+    def __contains__(self, key):
+        cdef uint64_t h = 0
+        _hash_of(key, self.f.seed, &h)
+        return filter_probe(&self.f, h)
+
+    def test_and_add(self, key):
+        """Adds the key; True where it may have been there already."""
+        cdef uint64_t h = 0
+        _hash_of(key, self.f.seed, &h)
+        return self._add(&h, 1) == 0
+
+    def add_many(self, keys):
+        """Adds every key of an iterable; the GIL is released while hashing and setting bits."""
+        cdef _Hasher hasher = _Hasher(keys, self.f.seed)
+        cdef Py_ssize_t n = hasher.take()
+        while n:
+            with nogil:
+                hasher.hash_taken(n)
+                self._add(hasher.hashes, <size_t>n)
+            n = hasher.take()
+
+    def test_many(self, keys):
+        """A list of bool, one per key in order: False where the key was certainly never added."""
+        cdef _Hasher hasher = _Hasher(keys, self.f.seed)
+        cdef uint8_t* verdicts = <uint8_t*>malloc(HASH_CHUNK)
+        cdef Py_ssize_t n, i
+        cdef list out = []
+        if verdicts == NULL:
+            raise MemoryError("no memory to test a batch of keys")
+        try:
+            n = hasher.take()
+            while n:
+                with nogil:
+                    hasher.hash_taken(n)
+                    filter_probe_many(&self.f, hasher.hashes, <size_t>n, verdicts)
+                for i in range(n):
+                    out.append(True if verdicts[i] else False)
+                n = hasher.take()
+        finally:
+            free(verdicts)
+        return out
+
+    def merge(self, BlockedBloom other not None):
+        """Adds all that `other` holds. Both must have the same size, bits per key and seed."""
+        cdef uint64_t i, words = self.f.n_blocks * 8
+        cdef uint64_t* mine = <uint64_t*>self.bits
+        cdef const uint64_t* theirs = <const uint64_t*>other.bits
+        self._require_same(other)
+        if other is self:
+            return
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            for i in range(words):
+                mine[i] |= theirs[i]
+            self.f.n_keys = <uint64_t>(_estimate(&self.f) + 0.5)
+            pthread_mutex_unlock(&self.mutex)
+
+    cdef int _require_same(self, BlockedBloom other) except -1:
+        for name in ("seed", "bits_per_key", "n_blocks", "k"):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(
+                    f"cannot merge filters of different {name}: {getattr(self, name)} and {getattr(other, name)}"
+                )
+        return 0
+
+    def clear(self):
+        """Forgets every key."""
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            memset(self.bits, 0, self.f.n_blocks * FILTER_BLOCK_BYTES)
+            self.f.n_keys = 0
+            pthread_mutex_unlock(&self.mutex)
+
+    def copy(self):
+        """An independent filter with the same keys."""
+        return BlockedBloom.from_bytes(self.to_bytes())
+
+    def to_bytes(self):
+        """Header and bits, as docs/format.md describes a filter."""
+        cdef size_t n = self.f.n_blocks * FILTER_BLOCK_BYTES
+        cdef bytes blob = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(n + FILTER_HEADER_SIZE))
+        cdef char* out = PyBytes_AS_STRING(blob)
+        cdef FilterC described
+        with nogil:
+            pthread_mutex_lock(&self.mutex)
+            memcpy(out + FILTER_HEADER_SIZE, self.bits, n)
+            described = self.f
+            pthread_mutex_unlock(&self.mutex)
+            described.bits = <const uint8_t*>(out + FILTER_HEADER_SIZE)
+            filter_encode_header(&described, out)
+        return blob
+
+    @staticmethod
+    def from_bytes(const unsigned char[::1] data not None):
+        """The filter that `to_bytes` wrote. CorruptionError where the bytes are not one, whole and undamaged."""
+        cdef size_t n = <size_t>data.shape[0]
+        cdef FilterC f
+        cdef BlockedBloom made
+        if n <= FILTER_HEADER_SIZE:
+            raise CorruptionError(f"not a filter: {n} bytes are too few")
+        filter_decode(
+            <const char*>&data[0], FILTER_HEADER_SIZE, &data[FILTER_HEADER_SIZE], n - FILTER_HEADER_SIZE, &f
+        )
+        if not f.usable or f.millibits == 0:
+            raise CorruptionError(f"not a filter: {filter_problem_text(f.problem or FILTER_BAD_GEOMETRY).decode()}")
+        made = BlockedBloom.__new__(BlockedBloom)
+        made.f = f
+        made._own(f.n_blocks)
+        made.made = True
+        memcpy(made.bits, &data[FILTER_HEADER_SIZE], n - FILTER_HEADER_SIZE)
+        return made
+
+    def __eq__(self, other):
+        if not isinstance(other, BlockedBloom):
+            return NotImplemented
+        cdef BlockedBloom o = other
+        return (
+            self.f.seed == o.f.seed and self.f.millibits == o.f.millibits and self.f.k == o.f.k
+            and self.f.n_blocks == o.f.n_blocks
+            and memcmp(self.bits, o.bits, self.f.n_blocks * FILTER_BLOCK_BYTES) == 0
+        )
+
+    __hash__ = None
+
+    def __repr__(self):
+        return (f"<BlockedBloom capacity={self.capacity} bits_per_key={self.bits_per_key:g} k={self.k} "
+                f"count={self.count} fill={self.fill_ratio:.3f}>")
+
+    def __sizeof__(self):
+        return sizeof(BlockedBloom) + self.f.n_blocks * FILTER_BLOCK_BYTES
+
+    @property
+    def capacity(self):
+        """Keys it holds at its designed rate: what was asked for, rounded up to whole blocks."""
+        return self.f.n_blocks * 512000 // self.f.millibits
+
+    @property
+    def bits_per_key(self):
+        return self.f.millibits / 1000.0
+
+    @property
+    def k(self):
+        return self.f.k
+
+    @property
+    def n_blocks(self):
+        return self.f.n_blocks
+
+    @property
+    def nbytes(self):
+        return self.f.n_blocks * FILTER_BLOCK_BYTES
+
+    @property
+    def seed(self):
+        return self.f.seed
+
+    @property
+    def count(self):
+        """Added keys that set at least one new bit; after a merge, the estimate."""
+        return self.f.n_keys
+
+    @property
+    def fill_ratio(self):
+        """Share of the bits that are set."""
+        cdef double ratio
+        with nogil:
+            ratio = filter_fill_ratio(&self.f)
+        return ratio
+
+    @property
+    def approximate_count(self):
+        """Distinct keys, estimated from the bits."""
+        cdef double estimate
+        with nogil:
+            estimate = _estimate(&self.f)
+        return round(estimate)
+
+    @property
+    def designed_fpr(self):
+        """The false positive rate at capacity."""
+        return designed_fpr(self.bits_per_key, self.f.k)
+
+    @property
+    def expected_fpr(self):
+        """The false positive rate of the bits as they are now."""
+        cdef double rate
+        with nogil:
+            rate = _rate_of_bits(&self.f)
+        return rate
+
+    @property
+    def saturated(self):
+        """True once it holds more keys than it was sized for."""
+        return self.approximate_count > self.capacity
+
+
+cdef double _estimate(const FilterC* f) noexcept nogil:
+    """Keys, from the share of unset bits: with Poisson loads its mean is exp(-load x (1 - (1 - 1/512)^k))."""
+    cdef double bits = <double>f.n_blocks * FILTER_BLOCK_BITS
+    cdef double unset = bits - <double>_count_ones(f.bits, f.n_blocks)
+    cdef double per_key = 1 - exp(f.k * log1p(-1.0 / FILTER_BLOCK_BITS))
+    if unset < 0.5:
+        unset = 0.5                       # all set: the estimate is a lower bound
+    return -log(unset / bits) / per_key * f.n_blocks
+
+
+cdef double _rate_of_bits(const FilterC* f) noexcept nogil:
+    cdef double total = 0, share, power
+    cdef uint64_t i
+    cdef uint32_t j
+    for i in range(f.n_blocks):
+        share = lsm_filter_popcount(f.bits + i * FILTER_BLOCK_BYTES) / <double>FILTER_BLOCK_BITS
+        power = 1
+        for j in range(f.k):
+            power *= share
+        total += power
+    return total / f.n_blocks

@@ -1,5 +1,6 @@
-from collections.abc import Buffer
 from typing import Literal
+
+from typing_extensions import Buffer
 
 def use(path: Literal["c", "python"]) -> None: ...
 def describe() -> dict[str, str]: ...

@@ -41,6 +41,7 @@ ctypedef struct TableC:
     # the first lines: what a get reads
     uint32_t n_blocks
     uint32_t n_levels              # of the prefix tree
+    uint64_t max_prefix            # of the last separator
     size_t common_len              # bytes shared by all keys of the table, cut off before the 8-byte prefixes
     char* common                   # owned
     uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] the last of each group
@@ -130,11 +131,6 @@ cdef int table_iter_prev(TableIter* it) noexcept nogil
 # Bytes of the file in front of `key`'s place: for approximate_size and for splitting jobs.
 cdef uint64_t table_offset_of(const TableC* t, const char* key, size_t klen) noexcept nogil
 
-# Opens and checks footer, properties, index, range deletes, filter. On failure *t is left closed.
-cdef int table_open(TableC* t, char* path, CacheC* cache, FdPoolC* fds, uint64_t global_seq, bint charge,
-                    Status* st) noexcept nogil
-cdef void table_close(TableC* t) noexcept nogil                            # GIL held; no pins left
-
 
 cdef class Table:
     cdef TableC* c
@@ -143,4 +139,6 @@ cdef class Table:
     cdef readonly FdPool fds
     cdef bytes _path
     cdef list _obsolete
+    cdef uint64_t _number
     cdef object __weakref__
+    cdef dict _describe_block(self, uint32_t i, bytes separator)

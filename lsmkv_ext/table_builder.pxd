@@ -47,6 +47,7 @@ ctypedef struct BuilderC:
     uint64_t flushed               # bytes asked to be on their way to the disk
     BlockBuilder block
     GrowBuf packed                 # compression output
+    GrowBuf first_key
     GrowBuf last_key
     GrowBuf last_sep
     GrowBuf index
@@ -59,18 +60,23 @@ ctypedef struct BuilderC:
     GrowBuf ranges                 # encoded range deletes, in order of arrival
     TableSummary s
     uint64_t key_bytes, value_bytes
-    bint any
+    uint64_t filter_blocks
+    bint any                       # a range delete has set the key range
 
 cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil
 # Keys strictly increasing: checked (ST_BAD_ARGUMENT).
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
                      int is_delete, uint64_t hash, Status* st) noexcept nogil
+# For a copy of a table (refilter): a framed block as it stands in the other file at this very offset, and the hashes of its keys.
+cdef int builder_add_block(BuilderC* b, const char* frame, size_t n, uint32_t n_entries, const char* sep,
+                           size_t sep_len, Status* st) noexcept nogil
+cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t hash, Status* st) noexcept nogil
 # start < stop; any order.
 cdef int builder_add_range_delete(BuilderC* b, const char* start, size_t start_len, const char* stop, size_t stop_len,
                                   uint64_t seq, Status* st) noexcept nogil
 cdef uint64_t builder_size(const BuilderC* b) noexcept nogil       # bytes so far + pending, for cutting outputs
 cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # decided at the end of the file
-# Filter built and verified, index, range deletes, properties, footer, fsync, close.
+# Filter built and verified, index, range deletes, properties, footer, fsync, close. On failure the file is removed.
 cdef int builder_finish(BuilderC* b, TableSummary* out, Status* st) noexcept nogil
 cdef void builder_abandon(BuilderC* b) noexcept nogil              # close, unlink, free; safe on a zeroed struct
 cdef void summary_free(TableSummary* s) noexcept nogil

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 import click
-
 from lsmkv_tool.command import CONTEXT, LazyGroup
 from lsmkv_tool.exits import INTERRUPTED, USAGE
 
@@ -50,11 +49,22 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show(sys.stderr)
         if "--json" in args:
-            print(json.dumps({
-                "schema": "lsmkv-tool/1", "command": None,
-                "error": {"kind": "usage", "message": error.format_message(), "file": None, "offset": None},
-                "exit": USAGE,
-            }, indent=2))
+            print(
+                json.dumps(
+                    {
+                        "schema": "lsmkv-tool/1",
+                        "command": None,
+                        "error": {
+                            "kind": "usage",
+                            "message": error.format_message(),
+                            "file": None,
+                            "offset": None,
+                        },
+                        "exit": USAGE,
+                    },
+                    indent=2,
+                )
+            )
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("lsmkv-tool: interrupted\n")

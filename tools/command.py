@@ -1,4 +1,4 @@
-"""How commands are declared: groups that import a command's module when it is called, and the options all share."""
+"""How commands are declared: groups that import a module when it is called, and the options all share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-
 from lsmkv_tool import exits, keys
 from lsmkv_tool.output import Output
 
@@ -65,13 +64,29 @@ def group(name: str, help_: str) -> OrderedGroup:
 def _shared(params: list[click.Parameter], keys_: bool, values: bool, changes: bool) -> None:
     formats = click.Choice(keys.FORMATS)
     if keys_:
-        params.append(click.Option(["--key-format"], type=formats, default="quoted", show_default=True,
-                                   help="How keys are shown."))
+        params.append(
+            click.Option(
+                ["--key-format"],
+                type=formats,
+                default="quoted",
+                show_default=True,
+                help="How keys are shown.",
+            )
+        )
     if values:
-        params.append(click.Option(["--value-format"], type=formats, default="quoted", show_default=True,
-                                   help="How values are shown."))
+        params.append(
+            click.Option(
+                ["--value-format"],
+                type=formats,
+                default="quoted",
+                show_default=True,
+                help="How values are shown.",
+            )
+        )
     if changes:
-        params.append(click.Option(["-y", "--yes"], is_flag=True, help="Do not ask before changing anything."))
+        params.append(
+            click.Option(["-y", "--yes"], is_flag=True, help="Do not ask before changing anything.")
+        )
     params.append(click.Option(["--json", "json_"], is_flag=True, help="One JSON document."))
     params.append(click.Option(["--jsonl"], is_flag=True, help="One JSON object per row."))
 
@@ -98,14 +113,19 @@ def declare(
             mode = "json" if given.pop("json_") else "jsonl" if given.pop("jsonl") else "human"
             given.pop("jsonl", None)
             out = Output(
-                full, mode, given.pop("key_format", "quoted"), given.pop("value_format", "quoted"),
+                full,
+                mode,
+                given.pop("key_format", "quoted"),
+                given.pop("value_format", "quoted"),
                 given.pop("yes", False),
             )
             _run(fn, out, given)
             if out.exit:
                 click.get_current_context().exit(out.exit)
 
-        command = ToolCommand(command_name, callback=run, params=params, help=fn.__doc__, context_settings=CONTEXT)
+        command = ToolCommand(
+            command_name, callback=run, params=params, help=fn.__doc__, context_settings=CONTEXT
+        )
         command.examples = (example,) if isinstance(example, str) else example
         if parent:
             parent.add_command(command)
@@ -119,7 +139,7 @@ def _run(fn: Callable[..., None], out: Output, given: dict[str, Any]) -> None:
         fn(out, **given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away (`| head`): stop quietly, and keep the interpreter from flushing into the closed pipe.
+        # The reader went away (`| head`): stop quietly, with nothing left to flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, click.ClickException):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-
 from lsmkv_tool.command import declare
 from lsmkv_tool.output import Output
 
@@ -13,11 +12,10 @@ from lsmkv_tool.output import Output
 def completion(out: Output, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    bash: put the example below into ~/.bashrc; zsh: the same with `zsh` into ~/.zshrc; fish: write the output to
-    ~/.config/fish/completions/lsmkv-tool.fish.
+    bash: put the example below into ~/.bashrc; zsh: the same with `zsh` into ~/.zshrc; fish: write the
+    output to ~/.config/fish/completions/lsmkv-tool.fish.
     """
     from click.shell_completion import get_completion_class
-
     from lsmkv_tool.cli import cli
 
     kind = get_completion_class(shell)

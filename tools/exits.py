@@ -71,7 +71,14 @@ def classify(error: BaseException) -> Failure | None:
 
 
 CANNOT_OPEN_ERRNO = {
-    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EROFS, errno.EEXIST,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.EROFS,
+    errno.EEXIST,
 }
 
 

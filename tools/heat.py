@@ -1,7 +1,7 @@
 """Heat maps of a filter: how full each 512-bit block is.
 
-A filter has up to millions of blocks, so cells average neighbouring blocks. Colour follows fill over a fixed scale:
-the same colour means the same fill in every map.
+A filter has up to millions of blocks, so cells average neighbouring blocks. Colour follows fill over a fixed
+scale: the same colour means the same fill in every map.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from collections.abc import Sequence
 LOW, HIGH = 0.0, 0.75
 SHADES = " .:-=+*#%@"
 # Dark blue (empty) through green and yellow to red (overfull), evenly spaced over LOW..HIGH.
-STOPS = ((13, 27, 62), (30, 91, 140), (38, 150, 132), (122, 196, 80), (240, 205, 60), (235, 120, 45), (190, 30, 45))
+STOPS = (
+    (13, 27, 62),
+    (30, 91, 140),
+    (38, 150, 132),
+    (122, 196, 80),
+    (240, 205, 60),
+    (235, 120, 45),
+    (190, 30, 45),
+)
 
 
 def colour(fill: float) -> tuple[int, int, int]:
@@ -63,7 +71,9 @@ def coloured(fills: Sequence[float], width: int = 64, height: int = 16) -> list[
     return lines
 
 
-def pixels(fills: Sequence[float], width: int = 128, scale: int = 4, limit: int = 128 * 128) -> tuple[int, int, bytes]:
+def pixels(
+    fills: Sequence[float], width: int = 128, scale: int = 4, limit: int = 128 * 128
+) -> tuple[int, int, bytes]:
     """(width, height, RGB) of a map with `scale` x `scale` pixels per cell; what no block fills is white."""
     values = cells(fills, limit)
     width = max(1, min(width, len(values)))

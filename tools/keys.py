@@ -1,6 +1,7 @@
 """Keys and values between the command line and bytes.
 
-A key is given as text, `hex:00ff`, `base64:AP8=`, `quoted:a\\x00b` (what the tool prints), or `text:hex:literal`.
+A key is given as text, `hex:00ff`, `base64:AP8=`, `quoted:a\\x00b` (what the tool prints),
+or `text:hex:literal`.
 """
 
 from __future__ import annotations

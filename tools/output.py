@@ -1,7 +1,7 @@
 """What a command prints: tables for people, one JSON document (`--json`), or JSON lines (`--jsonl`).
 
-The document is {"schema", "command", "result", "error", "exit"}: `result` is absent when nothing was found out, `error`
-is absent unless something failed. With --jsonl each row of the result is one line and errors go to stderr alone.
+The document is {"schema", "command", "result", "error", "exit"}: `result` is absent when nothing was found
+out, `error` unless something failed. With --jsonl each row is one line and errors go to stderr alone.
 Adding a field keeps the schema's number; renaming, retyping or removing one raises it.
 """
 
@@ -143,9 +143,17 @@ class Output:
         else:
             self._envelope(result=data)
 
-    def rows(self, rows: Iterable[Row], columns: Sequence[Column], *, finding: bool = False, empty: str = "",
-             before: Callable[[Human], object] | None = None, after: Callable[[Human], object] | None = None,
-             **more: Any) -> None:
+    def rows(
+        self,
+        rows: Iterable[Row],
+        columns: Sequence[Column],
+        *,
+        finding: bool = False,
+        empty: str = "",
+        before: Callable[[Human], object] | None = None,
+        after: Callable[[Human], object] | None = None,
+        **more: Any,
+    ) -> None:
         """A listing that fits in memory; `more` are fields beside the rows."""
         listed = list(rows)
 
@@ -167,8 +175,13 @@ class Output:
             return
         self.result({"rows": listed, **more}, show, finding=finding)
 
-    def stream(self, rows: Iterable[Row], line: Callable[[Row], str]) -> int:
-        """A listing of any length, written as it comes; returns how many rows there were."""
+    def stream(
+        self,
+        rows: Iterable[Row],
+        line: Callable[[Row], str],
+        tail: Callable[[], Mapping[str, Any]] = dict,
+    ) -> int:
+        """A listing of any length, written as it comes; `tail` are fields known after the last row."""
         count = 0
         if self.mode == "human":
             write = sys.stdout.write
@@ -181,12 +194,15 @@ class Output:
                 count += 1
         else:
             self._begun = True
-            sys.stdout.write(f'{{"schema": "{SCHEMA}", "command": {dumps(self.command)}, "result": {{"rows": [')
+            sys.stdout.write(
+                f'{{"schema": "{SCHEMA}", "command": {dumps(self.command)}, "result": {{"rows": ['
+            )
             for row in rows:
                 sys.stdout.write((",\n" if count else "\n") + dumps(row))
                 count += 1
             self._begun = False
-            sys.stdout.write(f'\n], "count": {count}}}, "exit": {self.exit}}}\n')
+            more = "".join(f', "{name}": {dumps(value)}' for name, value in tail().items())
+            sys.stdout.write(f'\n], "count": {count}{more}}}, "exit": {self.exit}}}\n')
         return count
 
     def note(self, text: str) -> None:

@@ -8,11 +8,9 @@ def size(n: float | None) -> str:
         return "-"
     if abs(n) < 1024:
         return f"{n:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        n /= 1024
-        if abs(n) < 1024:
-            break
-    return f"{n:.1f} {unit}" if abs(n) < 100 else f"{n:.0f} {unit}"
+    power = min(4, (int(abs(n)).bit_length() - 1) // 10)
+    n /= 1 << (10 * power)
+    return f"{n:.{0 if abs(n) >= 100 else 1}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def count(n: float | None) -> str:
@@ -50,8 +48,20 @@ def bar(part: float, whole: float, width: int = 20) -> str:
 
 
 _UNITS = {
-    "": 1, "b": 1, "k": 1 << 10, "kib": 1 << 10, "kb": 1000, "m": 1 << 20, "mib": 1 << 20, "mb": 10**6,
-    "g": 1 << 30, "gib": 1 << 30, "gb": 10**9, "t": 1 << 40, "tib": 1 << 40, "tb": 10**12,
+    "": 1,
+    "b": 1,
+    "k": 1 << 10,
+    "kib": 1 << 10,
+    "kb": 1000,
+    "m": 1 << 20,
+    "mib": 1 << 20,
+    "mb": 10**6,
+    "g": 1 << 30,
+    "gib": 1 << 30,
+    "gb": 10**9,
+    "t": 1 << 40,
+    "tib": 1 << 40,
+    "tb": 10**12,
 }
 
 
@@ -59,7 +69,7 @@ def parse_size(text: str) -> int:
     """`64M`, `1.5 GiB`, `4096`: a number of bytes."""
     text = text.strip().replace("_", "").replace(",", "")
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = text[len(digits):].strip().lower()
+    unit = text[len(digits) :].strip().lower()
     if unit not in _UNITS:
         raise ValueError(f"unknown unit {unit!r}")
     return int(float(digits) * _UNITS[unit])

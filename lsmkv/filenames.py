@@ -1,0 +1,89 @@
+"""Names of the files in a database folder, and the strict way back from a name.
+
+Only names that `parse` recognises are ever opened because a file said so, or deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import Enum
+
+CURRENT = "CURRENT"
+LOCK = "LOCK"
+OPTIONS = "OPTIONS"
+STATS = "STATS"
+LOST = "lost"  # folder where repair puts damaged files
+
+MAX_FILE_NUMBER = (1 << 62) - 1
+
+
+class Kind(Enum):
+    TABLE = "table"
+    LOG = "log"
+    MANIFEST = "manifest"
+    CURRENT = "current"
+    LOCK = "lock"
+    OPTIONS = "options"
+    STATS = "stats"
+    TEMPORARY = "temporary"
+
+
+_FIXED = {CURRENT: Kind.CURRENT, LOCK: Kind.LOCK, OPTIONS: Kind.OPTIONS, STATS: Kind.STATS}
+_TEMPORARY = frozenset({CURRENT + ".tmp", OPTIONS + ".tmp", STATS + ".tmp"})
+_NUMBER = r"([0-9]{6}|[1-9][0-9]{6,18})"
+_NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal)|MANIFEST-{_NUMBER})\Z", re.ASCII)
+
+
+def table_name(number: int) -> str:
+    return f"{number:06d}.sst"
+
+
+def log_name(number: int) -> str:
+    return f"{number:06d}.wal"
+
+
+def manifest_name(number: int) -> str:
+    return f"MANIFEST-{number:06d}"
+
+
+def table_path(directory: str, number: int) -> str:
+    return os.path.join(directory, table_name(number))
+
+
+def log_path(directory: str, number: int) -> str:
+    return os.path.join(directory, log_name(number))
+
+
+def manifest_path(directory: str, number: int) -> str:
+    return os.path.join(directory, manifest_name(number))
+
+
+def parse(name: str) -> tuple[Kind, int] | None:
+    """(kind, number) of a file of ours, None for anything else. Numberless kinds have number 0."""
+    if name in _FIXED:
+        return _FIXED[name], 0
+    if name in _TEMPORARY:
+        return Kind.TEMPORARY, 0
+    match = _NUMBERED.match(name)
+    if match is None:
+        return None
+    plain, suffix, manifest = match.groups()
+    number = int(plain or manifest)
+    if not 1 <= number <= MAX_FILE_NUMBER:
+        return None
+    if manifest:
+        return Kind.MANIFEST, number
+    return (Kind.TABLE if suffix == "sst" else Kind.LOG), number
+
+
+def list_directory(directory: str) -> list[tuple[str, Kind, int]]:
+    """Every regular file of ours in the folder, by number. Symbolic links are not ours."""
+    found = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse(entry.name)
+            if parsed is not None and entry.is_file(follow_symlinks=False):
+                found.append((entry.name, *parsed))
+    found.sort(key=lambda item: (item[2], item[0]))
+    return found

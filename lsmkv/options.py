@@ -1,0 +1,296 @@
+"""Options: one frozen value, validated once when it is made.
+
+A wrong name is answered with the nearest right one, a wrong value with what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from lsmkv.errors import CorruptionError, OptionError
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+MAX_LEVELS = 7  # L0..L6
+MAX_BITS_PER_KEY = 64.0
+
+Compression = str | None
+PrefixExtractor = int | bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Everything that can be set on a database. The defaults need no tuning for 10 thousand or 100 million
+    records.
+    """
+
+    write_buffer_size: int = 64 * MIB
+    max_write_buffers: int = 3
+    block_cache_size: int = 64 * MIB
+    block_size: int = 4096
+    compression: Compression | tuple[Compression, ...] = "lz4"
+    bits_per_key: float | tuple[float, ...] | str = 10.0
+    filter_memory: int | None = None
+    target_fpr: float | None = None
+    optimize_filters_for_hits: bool | str = False
+    prefix_extractor: PrefixExtractor = None
+    verify_filters: bool = True
+    filter_debt_ratio: float | None = None
+    filter_shadow_ratio: float = 0.0
+    cache_index_and_filter_blocks: bool = False
+    target_file_size: int = 64 * MIB
+    level_size_ratio: float = 10.0
+    l0_compaction_trigger: int = 4
+    l0_slowdown_trigger: int = 20
+    l0_stop_trigger: int = 36
+    max_background_jobs: int = 2
+    max_open_files: int | None = None
+    wal: str | None = "mmap"
+    sync: bool = False
+    sync_interval_ms: int = 0
+    recovery: str = "strict"
+    stats_export: bool = False
+
+    def __post_init__(self) -> None:
+        for name, check in _CHECKS.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        if not self.l0_compaction_trigger <= self.l0_slowdown_trigger <= self.l0_stop_trigger:
+            raise OptionError(
+                "l0_compaction_trigger <= l0_slowdown_trigger <= l0_stop_trigger must hold, got "
+                f"{self.l0_compaction_trigger}, {self.l0_slowdown_trigger}, {self.l0_stop_trigger}"
+            )
+
+    @classmethod
+    def of(cls, base: Options | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Options:
+        """`base` (or the defaults) with `changes` on top."""
+        if base is None:
+            base = cls()
+        elif isinstance(base, Mapping):
+            base = cls().replace(**base)
+        elif not isinstance(base, cls):
+            raise OptionError(f"options must be an Options or a mapping, not {type(base).__name__}")
+        return base.replace(**changes) if changes else base
+
+    def replace(self, **changes: Any) -> Options:
+        for name in changes:
+            _require_known(name)
+        return dataclasses.replace(self, **changes)
+
+    def replace_live(self, **changes: Any) -> Options:
+        """Like `replace`, for a database that is open: only options that take effect without a reopen."""
+        for name in changes:
+            _require_known(name)
+            if name not in LIVE:
+                raise OptionError(
+                    f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}"
+                )
+        return dataclasses.replace(self, **changes)
+
+    def compression_at(self, level: int) -> int:
+        """0 stored, 1 LZ4. In a list the last entry continues."""
+        value = self.compression
+        if isinstance(value, tuple):
+            value = value[min(level, len(value) - 1)]
+        return 1 if value == "lz4" else 0
+
+    @property
+    def prefix(self) -> tuple[int, int]:
+        """(kind, argument) as the data plane takes it: 0 none, 1 first n bytes, 2 up to a separator byte."""
+        if self.prefix_extractor is None:
+            return (0, 0)
+        if isinstance(self.prefix_extractor, bytes):
+            return (2, self.prefix_extractor[0])
+        return (1, self.prefix_extractor)
+
+    def to_dict(self) -> dict[str, Any]:
+        result = dataclasses.asdict(self)
+        if isinstance(self.prefix_extractor, bytes):
+            result["prefix_extractor"] = {"separator": self.prefix_extractor[0]}
+        return result
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Options:
+        values = dict(values)
+        prefix = values.get("prefix_extractor")
+        if isinstance(prefix, dict):
+            values["prefix_extractor"] = bytes([prefix["separator"]])
+        return cls().replace(**values)
+
+    def encode(self) -> bytes:
+        """The OPTIONS file: a head line (format, length and checksum of the body), then the body as JSON."""
+        body = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+        return _options_head(body) + body
+
+    @classmethod
+    def decode(cls, data: bytes, file: str = "OPTIONS") -> Options:
+        if len(data) > MAX_OPTIONS_BYTES:
+            raise CorruptionError(
+                f"options of {len(data)} bytes, at most {MAX_OPTIONS_BYTES} are valid", file, 0
+            )
+        head, newline, body = data.partition(b"\n")
+        if head + newline != _options_head(body):
+            raise CorruptionError("options do not match their head line", file, 0)
+        try:
+            return cls.from_dict(json.loads(body))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(f"options cannot be read: {error}", file, len(head) + 1) from error
+
+
+MAX_OPTIONS_BYTES = 64 * KIB
+
+# Options whose new value is simply used from the next memtable, table or decision on.
+LIVE = frozenset(
+    {
+        "write_buffer_size",
+        "max_write_buffers",
+        "block_cache_size",
+        "block_size",
+        "compression",
+        "bits_per_key",
+        "filter_memory",
+        "target_fpr",
+        "optimize_filters_for_hits",
+        "prefix_extractor",
+        "verify_filters",
+        "filter_debt_ratio",
+        "filter_shadow_ratio",
+        "target_file_size",
+        "level_size_ratio",
+        "l0_compaction_trigger",
+        "l0_slowdown_trigger",
+        "l0_stop_trigger",
+        "sync_interval_ms",
+    }
+)
+
+
+def _options_head(body: bytes) -> bytes:
+    return b"lsmkv-options 1 %d %016x\n" % (len(body), xxhash.xxh3_64_intdigest(body))
+
+
+def _require_known(name: str) -> None:
+    if name in _CHECKS:
+        return
+    near = difflib.get_close_matches(name, _CHECKS, n=1, cutoff=0.0)
+    raise OptionError(f"unknown option {name!r}; did you mean {near[0]!r}?")
+
+
+Check = Callable[[str, Any], Any]
+
+
+def _refuse(name: str, value: object, allowed: str) -> OptionError:
+    return OptionError(f"{name} must be {allowed}, not {value!r}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _integer(low: int, high: int) -> Check:
+    def check(name: str, value: Any) -> int:
+        if not _is_int(value) or not low <= value <= high:
+            raise _refuse(name, value, f"an integer from {low} to {high}")
+        return int(value)
+
+    return check
+
+
+def _number(low: float, high: float) -> Check:
+    def check(name: str, value: Any) -> float:
+        if not _is_number(value) or not low <= value <= high:
+            raise _refuse(name, value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _optional(inner: Check) -> Check:
+    return lambda name, value: None if value is None else inner(name, value)
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(name, value, "True or False")
+    return value
+
+
+def _one_of(*allowed: object) -> Check:
+    def check(name: str, value: Any) -> Any:
+        for choice in allowed:
+            if type(value) is type(choice) and value == choice:
+                return value
+        raise _refuse(name, value, "one of " + ", ".join(map(repr, allowed)))
+
+    return check
+
+
+def _per_level(name: str, value: Any, item: Check) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        if not 1 <= len(value) <= MAX_LEVELS:
+            raise _refuse(name, value, f"a list of 1 to {MAX_LEVELS} entries, one per level")
+        return tuple(item(name, entry) for entry in value)
+    return item(name, value)
+
+
+def _compression(name: str, value: Any) -> Any:
+    return _per_level(name, value, _one_of(None, "lz4"))
+
+
+def _bits_per_key(name: str, value: Any) -> Any:
+    if value == "auto":
+        return value
+    if isinstance(value, str):
+        raise _refuse(name, value, 'a number, a list of numbers per level, or "auto"')
+    return _per_level(name, value, _number(0.0, MAX_BITS_PER_KEY))
+
+
+def _prefix_extractor(name: str, value: Any) -> PrefixExtractor:
+    if value is None:
+        return None
+    if isinstance(value, bytes) and len(value) == 1:
+        return value
+    if _is_int(value) and 1 <= value <= 65535:
+        return int(value)
+    raise _refuse(name, value, "None, a number of bytes from 1 to 65535, or a separator of one byte")
+
+
+_CHECKS: dict[str, Check] = {
+    "write_buffer_size": _integer(4 * KIB, 4 << 30),
+    "max_write_buffers": _integer(2, 64),
+    "block_cache_size": _integer(0, 1 << 50),
+    "block_size": _integer(256, 4 * MIB),
+    "compression": _compression,
+    "bits_per_key": _bits_per_key,
+    "filter_memory": _optional(_integer(0, 1 << 50)),
+    "target_fpr": _optional(_number(1e-6, 1.0)),
+    "optimize_filters_for_hits": _one_of(False, True, "auto"),
+    "prefix_extractor": _prefix_extractor,
+    "verify_filters": _boolean,
+    "filter_debt_ratio": _optional(_number(0.0, 1.0)),
+    "filter_shadow_ratio": _number(0.0, 1.0),
+    "cache_index_and_filter_blocks": _boolean,
+    "target_file_size": _integer(4 * KIB, 64 << 30),
+    "level_size_ratio": _number(2.0, 100.0),
+    "l0_compaction_trigger": _integer(1, 1000),
+    "l0_slowdown_trigger": _integer(1, 10000),
+    "l0_stop_trigger": _integer(1, 10000),
+    "max_background_jobs": _integer(1, 64),
+    "max_open_files": _optional(_integer(8, 1 << 30)),
+    "wal": _one_of("mmap", "write", None),
+    "sync": _boolean,
+    "sync_interval_ms": _integer(0, 3_600_000),
+    "recovery": _one_of("strict", "salvage"),
+    "stats_export": _boolean,
+}

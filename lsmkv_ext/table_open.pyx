@@ -1,0 +1,564 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from lsmkv_ext cimport native
+from lsmkv_ext.block cimport BLOCK_MAX_RAW, BlockC
+from lsmkv_ext.cache cimport cache_release, cache_remove, cache_reserve
+from lsmkv_ext.coding cimport get_u32, get_u64, get_varint
+from lsmkv_ext.fdpool cimport fd_acquire, fd_forget, fd_release
+from lsmkv_ext.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
+from lsmkv_ext.filter cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
+from lsmkv_ext.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
+from lsmkv_ext.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS, RangeDelete
+from lsmkv_ext.table_format cimport (
+    FILTER_ALIGN,
+    FOOTER_MAGIC_AT,
+    FOOTER_SIZE,
+    FOOTER_SUM_AT,
+    FOOTER_SUMMED_FROM,
+    FRAME_LZ4,
+    FRAME_STORED,
+    FRAME_TRAILER,
+    KIND_FOOTER,
+    KIND_INDEX,
+    KIND_PROPS,
+    KIND_RANGES,
+    LSM_TABLE_MAGIC,
+    PROP_DATA_BYTES,
+    PROP_FILTER_BLOCKS,
+    PROP_FILTER_KEYS,
+    PROP_LARGEST,
+    PROP_LARGEST_EXCLUSIVE,
+    PROP_MAX_SEQ,
+    PROP_MIN_SEQ,
+    PROP_N_BLOCKS,
+    PROP_N_DELETES,
+    PROP_N_ENTRIES,
+    PROP_N_RANGE_DELETES,
+    PROP_SEED,
+    PROP_SMALLEST,
+    TABLE_VERSION,
+    frame_intact,
+    section_seed,
+)
+from lsmkv_ext.types cimport MAX_KEY, lsm_compare, lsm_prefix8
+
+cdef extern from * nogil:
+    """
+    #include <sys/mman.h>
+    #ifdef MADV_HUGEPAGE
+    /* a probe of a large filter is one cache miss; huge pages spare it the page walk */
+    static inline void lsm_advise_huge(char* p, uint64_t n) {
+        const uintptr_t huge = (uintptr_t)2 << 20;
+        uintptr_t from = ((uintptr_t)p + huge - 1) & ~(huge - 1);
+        uintptr_t to = ((uintptr_t)p + n) & ~(huge - 1);
+        if (to > from) (void)!madvise((void*)from, to - from, MADV_HUGEPAGE);
+    }
+    #else
+    static inline void lsm_advise_huge(char* p, uint64_t n) { (void)p; (void)n; }
+    #endif
+    """
+    void lsm_advise_huge(char* p, uint64_t n) noexcept
+
+cdef enum:
+    MIN_INDEX_ENTRY = 4            # bytes: four lengths of one byte each
+    MIN_RANGE = 4                  # bytes: three numbers and a stop key
+
+cdef uint64_t MAX_SEPARATORS = 1ULL << 32
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil:
+    cdef int fd = t.handle.fd
+    cdef size_t got = 0
+    cdef int err
+    if t.fds != NULL:
+        err = fd_acquire(t.fds, &t.handle, &fd)
+        if err != 0:
+            return fail_io(st, "opening a table", err)
+    err = file_pread(fd, buf, n, offset, &got)
+    if t.fds != NULL:
+        fd_release(t.fds, &t.handle)
+    if err != 0:
+        return fail_io(st, "reading a table", err)
+    if got != n:
+        return fail_corrupt(st, "table file is shorter than it says", t.number, offset + got)
+    return ST_OK
+
+
+cdef int frame_check(TableC* t, const char* frame, size_t n, int kind, uint64_t offset, uint32_t* raw_size,
+                     int* compression, Status* st) noexcept nogil:
+    cdef size_t payload
+    if not frame_intact(frame, n, kind, offset):
+        return fail_corrupt(st, "checksum mismatch", t.number, offset)
+    payload = n - FRAME_TRAILER
+    raw_size[0] = get_u32(frame + payload)
+    compression[0] = <uint8_t>frame[payload + 4]
+    if compression[0] == FRAME_STORED and raw_size[0] == payload:
+        return ST_OK
+    # LZ4 cannot expand by more than 255.
+    if compression[0] == FRAME_LZ4 and raw_size[0] <= BLOCK_MAX_RAW and raw_size[0] <= 255 * <uint64_t>payload:
+        return ST_OK
+    return fail_corrupt(st, "impossible size or unknown compression", t.number, offset)
+
+
+cdef int frame_unpack(TableC* t, const char* frame, size_t n, uint32_t raw_size, int compression, char* raw,
+                      uint64_t offset, Status* st) noexcept nogil:
+    if compression == FRAME_STORED:
+        memcpy(raw, frame, raw_size)
+        return ST_OK
+    if native.lz4_decompress(frame, raw, <int>(n - FRAME_TRAILER), <int>raw_size) != <int>raw_size:
+        return fail_corrupt(st, "compressed block does not unpack", t.number, offset)
+    return ST_OK
+
+
+cdef int _section(TableC* t, uint64_t at, uint64_t size, int kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
+    """Reads, checks and unpacks one framed section into memory that the caller owns."""
+    cdef uint32_t raw_size = 0
+    cdef int compression = 0
+    cdef int code
+    cdef char* frame = <char*>malloc(size if size else 1)
+    raw[0] = NULL
+    raw_len[0] = 0
+    if frame == NULL:
+        return fail_memory(st, "table section")
+    code = table_pread(t, frame, size, at, st)
+    if code == ST_OK:
+        code = frame_check(t, frame, size, kind, at, &raw_size, &compression, st)
+    if code == ST_OK:
+        raw[0] = <char*>malloc(<size_t>raw_size + 1)
+        if raw[0] == NULL:
+            code = fail_memory(st, "table section")
+        else:
+            code = frame_unpack(t, frame, size, raw_size, compression, raw[0], at, st)
+            raw_len[0] = raw_size
+    free(frame)
+    return code
+
+
+# --- footer and properties --------------------------------------------------------------------------------------------
+
+cdef inline bint _inside(uint64_t at, uint64_t size, uint64_t start, uint64_t end) noexcept nogil:
+    return at >= start and at <= end and size <= end - at
+
+
+cdef int _read_footer(TableC* t, Status* st) noexcept nogil:
+    cdef char f[FOOTER_SIZE]
+    cdef uint64_t end
+    cdef int code
+    if t.file_size < FOOTER_SIZE:
+        return fail_corrupt(st, "file too short for a table", t.number, 0)
+    end = t.file_size - FOOTER_SIZE
+    code = table_pread(t, f, FOOTER_SIZE, end, st)
+    if code != ST_OK:
+        return code
+    if get_u64(f + FOOTER_MAGIC_AT) != LSM_TABLE_MAGIC:
+        return fail_corrupt(st, "no table: the magic number is missing", t.number, end + FOOTER_MAGIC_AT)
+    if get_u64(f + FOOTER_SUM_AT) != native.xxh3(f + FOOTER_SUMMED_FROM, FOOTER_SUM_AT - FOOTER_SUMMED_FROM,
+                                                 section_seed(KIND_FOOTER, 0)):
+        return fail_corrupt(st, "checksum mismatch in the footer", t.number, end)
+    if get_u32(f + 136) != TABLE_VERSION or get_u32(f + 140) != 0:
+        return fail_corrupt(st, "table of an unknown format version", t.number, end + 136)
+    memcpy(t.filter_header, f, FILTER_HEADER_SIZE)
+    t.index_at = get_u64(f + 64)
+    t.index_size = get_u64(f + 72)
+    t.filter_at = get_u64(f + 80)
+    t.filter_size = get_u64(f + 88)
+    t.ranges_at = get_u64(f + 96)
+    t.ranges_size = get_u64(f + 104)
+    t.props_at = get_u64(f + 112)
+    t.props_size = get_u64(f + 120)
+    t.data_end = get_u64(f + 128)
+    if not (t.data_end == t.index_at and _inside(t.index_at, t.index_size, 0, end)
+            and _inside(t.filter_at, t.filter_size, t.index_at + t.index_size, end)
+            and _inside(t.ranges_at, t.ranges_size, t.filter_at + t.filter_size, end)
+            and _inside(t.props_at, t.props_size, t.ranges_at + t.ranges_size, end)):
+        return fail_corrupt(st, "sections of the table do not fit into the file", t.number, end)
+    return ST_OK
+
+
+cdef bint _find_prop(const TableC* t, int id, const char** value, size_t* n) noexcept nogil:
+    """False where it is missing or the list breaks off."""
+    cdef const char* p = t.props
+    cdef const char* end = p + t.props_len
+    cdef uint64_t got = 0, size = 0
+    while p < end:
+        p = get_varint(p, end, &got)
+        if p == NULL:
+            return False
+        p = get_varint(p, end, &size)
+        if p == NULL or size > <uint64_t>(end - p):
+            return False
+        if got == <uint64_t>id:
+            value[0] = p
+            n[0] = size
+            return True
+        p += size
+    return False
+
+
+cdef uint64_t table_prop(const TableC* t, int id) noexcept nogil:
+    cdef const char* p = NULL
+    cdef size_t n = 0
+    if not _find_prop(t, id, &p, &n) or n != 8:
+        return 0
+    return get_u64(p)
+
+
+cdef int _copy_prop(TableC* t, int id, char** out, size_t* out_len, Status* st) noexcept nogil:
+    cdef const char* p = NULL
+    cdef size_t n = 0
+    if not _find_prop(t, id, &p, &n) or n > MAX_KEY:
+        return fail_corrupt(st, "properties lack the key range", t.number, t.props_at)
+    out[0] = <char*>malloc(n + 1)
+    if out[0] == NULL:
+        return fail_memory(st, "key range")
+    memcpy(out[0], p, n)
+    out_len[0] = n
+    return ST_OK
+
+
+cdef int _read_props(TableC* t, Status* st) noexcept nogil:
+    cdef uint64_t n_blocks
+    cdef int code = _section(t, t.props_at, t.props_size, KIND_PROPS, &t.props, &t.props_len, st)
+    if code != ST_OK:
+        return code
+    t.n_entries = table_prop(t, PROP_N_ENTRIES)
+    t.n_deletes = table_prop(t, PROP_N_DELETES)
+    t.min_seq = table_prop(t, PROP_MIN_SEQ)
+    t.max_seq = table_prop(t, PROP_MAX_SEQ)
+    if t.global_seq:
+        t.min_seq = t.global_seq
+        t.max_seq = t.global_seq
+    t.seed = table_prop(t, PROP_SEED)
+    t.largest_exclusive = table_prop(t, PROP_LARGEST_EXCLUSIVE) != 0
+    n_blocks = table_prop(t, PROP_N_BLOCKS)
+    if n_blocks >> 31 != 0 or n_blocks * FRAME_TRAILER > t.data_end or table_prop(t, PROP_DATA_BYTES) != t.data_end:
+        return fail_corrupt(st, "properties contradict the file", t.number, t.props_at)
+    t.n_blocks = <uint32_t>n_blocks
+    code = _copy_prop(t, PROP_SMALLEST, &t.smallest, &t.smallest_len, st)
+    if code == ST_OK:
+        code = _copy_prop(t, PROP_LARGEST, &t.largest, &t.largest_len, st)
+    return code
+
+
+# --- index ------------------------------------------------------------------------------------------------------------
+
+ctypedef struct IndexEntry:
+    uint64_t shared
+    uint64_t unshared
+    const char* suffix
+    uint64_t size
+    uint64_t n_entries
+
+
+cdef const char* _index_entry(const char* p, const char* end, IndexEntry* e) noexcept nogil:
+    p = get_varint(p, end, &e.shared)
+    if p == NULL:
+        return NULL
+    p = get_varint(p, end, &e.unshared)
+    if p == NULL or e.unshared > <uint64_t>(end - p):
+        return NULL
+    e.suffix = p
+    p = get_varint(p + e.unshared, end, &e.size)
+    if p == NULL:
+        return NULL
+    return get_varint(p, end, &e.n_entries)
+
+
+cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
+    """Bytes of all separators, or UINT64_MAX where the index is not what it should be."""
+    cdef const char* end = p + n
+    cdef uint64_t total = 0, klen = 0, at = 0
+    cdef IndexEntry e
+    cdef uint32_t i
+    for i in range(t.n_blocks):
+        p = _index_entry(p, end, &e)
+        if p == NULL or e.shared > klen or e.size < FRAME_TRAILER or e.size > t.data_end - at:
+            return <uint64_t>-1
+        klen = e.shared + e.unshared
+        if klen > MAX_KEY:
+            return <uint64_t>-1
+        total += klen
+        at += e.size
+    if p != end or at != t.data_end or total > MAX_SEPARATORS:
+        return <uint64_t>-1
+    return total
+
+
+cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
+    """Whole separators one after the other; -1 where they are not increasing."""
+    cdef const char* end = p + n
+    cdef uint64_t at = 0
+    cdef uint64_t before = 0
+    cdef IndexEntry e
+    cdef uint32_t i
+    t.offsets[0] = 0
+    t.sep_at[0] = 0
+    for i in range(t.n_blocks):
+        p = _index_entry(p, end, &e)
+        if e.shared:
+            memcpy(t.seps + at, t.seps + before, e.shared)
+        memcpy(t.seps + at + e.shared, e.suffix, e.unshared)
+        if i and lsm_compare(t.seps + before, at - before, t.seps + at, e.shared + e.unshared) >= 0:
+            return -1
+        before = at
+        at += e.shared + e.unshared
+        t.sep_at[i + 1] = at
+        t.offsets[i + 1] = t.offsets[i] + e.size
+    return 0
+
+
+cdef int _cut_common(TableC* t) noexcept nogil:
+    """What the first and the last separator share, all share; it is kept once."""
+    cdef uint32_t last = t.n_blocks - 1
+    cdef const char* z = t.seps + t.sep_at[last]
+    cdef size_t limit = min(t.sep_at[1], t.sep_at[t.n_blocks] - t.sep_at[last])
+    cdef size_t n = 0
+    cdef uint64_t at, size
+    cdef uint64_t to = 0
+    cdef uint32_t i
+    while n < limit and t.seps[n] == z[n]:
+        n += 1
+    t.common = <char*>malloc(n + 1)
+    if t.common == NULL:
+        return -1
+    memcpy(t.common, t.seps, n)
+    t.common_len = n
+    for i in range(t.n_blocks):
+        at = t.sep_at[i] + n
+        size = t.sep_at[i + 1] - at
+        t.sep_at[i] = to
+        # Each separator moves towards the front, over bytes that were moved already.
+        while size:
+            t.seps[to] = t.seps[at]
+            to += 1
+            at += 1
+            size -= 1
+    t.sep_at[t.n_blocks] = to
+    return 0
+
+
+cdef int _grow_tree(TableC* t) noexcept nogil:
+    """Level 0: the prefixes; each level above: the last of every group of INDEX_FANOUT."""
+    cdef uint64_t n = t.n_blocks
+    cdef uint64_t padded, i
+    cdef uint32_t level = 0
+    while True:
+        padded = (n + INDEX_FANOUT - 1) // INDEX_FANOUT * INDEX_FANOUT
+        if level >= INDEX_MAX_LEVELS:
+            return -1
+        t.levels[level] = <uint64_t*>malloc(padded * 8)
+        if t.levels[level] == NULL:
+            return -1
+        t.memory += padded * 8
+        for i in range(padded):
+            if i >= n:
+                t.levels[level][i] = <uint64_t>-1
+            elif level == 0:
+                t.levels[0][i] = lsm_prefix8(t.seps + t.sep_at[i], t.sep_at[i + 1] - t.sep_at[i])
+            else:
+                t.levels[level][i] = t.levels[level - 1][i * INDEX_FANOUT + INDEX_FANOUT - 1]
+        level += 1
+        if padded == INDEX_FANOUT:
+            break
+        n = padded // INDEX_FANOUT
+    t.n_levels = level
+    t.max_prefix = t.levels[0][t.n_blocks - 1]
+    return 0
+
+
+cdef int _decode_index(TableC* t, const char* raw, size_t n, Status* st) noexcept nogil:
+    cdef uint64_t seps
+    cdef uint64_t blocks = t.n_blocks
+    if blocks > n // MIN_INDEX_ENTRY:
+        return fail_corrupt(st, "index has fewer entries than the table has blocks", t.number, t.index_at)
+    seps = _measure_index(t, raw, n)
+    if seps == <uint64_t>-1:
+        return fail_corrupt(st, "damaged index", t.number, t.index_at)
+    t.sep_at = <uint64_t*>malloc((blocks + 1) * 8)
+    t.offsets = <uint64_t*>malloc((blocks + 1) * 8)
+    t.seps = <char*>malloc(seps + 1)
+    t.blocks = <BlockC**>calloc(blocks + 1, sizeof(BlockC*))
+    if t.sep_at == NULL or t.offsets == NULL or t.seps == NULL or t.blocks == NULL:
+        return fail_memory(st, "table index")
+    if _fill_index(t, raw, n) != 0:
+        return fail_corrupt(st, "separators of the index are out of order", t.number, t.index_at)
+    if blocks:
+        if _cut_common(t) != 0 or _grow_tree(t) != 0:
+            return fail_memory(st, "table index")
+    t.memory += (blocks + 1) * 24 + seps + t.common_len
+    return ST_OK
+
+
+cdef int _read_index(TableC* t, Status* st) noexcept nogil:
+    cdef char* raw
+    cdef size_t n
+    cdef int code = _section(t, t.index_at, t.index_size, KIND_INDEX, &raw, &n, st)
+    if code == ST_OK:
+        code = _decode_index(t, raw, n, st)
+    free(raw)
+    return code
+
+
+# --- range deletes and filter -----------------------------------------------------------------------------------------
+
+cdef const char* _range_entry(const char* p, const char* end, RangeDelete* r) noexcept nogil:
+    cdef uint64_t start_len, stop_len
+    p = get_varint(p, end, &start_len)
+    if p != NULL:
+        p = get_varint(p, end, &stop_len)
+    if p != NULL:
+        p = get_varint(p, end, &r.seq)
+    if p == NULL or start_len > MAX_KEY or stop_len > MAX_KEY or start_len + stop_len > <uint64_t>(end - p):
+        return NULL
+    r.start = p
+    r.start_len = start_len
+    r.stop = p + start_len
+    r.stop_len = stop_len
+    if lsm_compare(r.start, start_len, r.stop, stop_len) >= 0:
+        return NULL
+    return p + start_len + stop_len
+
+
+cdef int _decode_ranges(TableC* t, size_t n, Status* st) noexcept nogil:
+    cdef const char* p = t.range_bytes
+    cdef const char* end = p + n
+    cdef uint64_t count = table_prop(t, PROP_N_RANGE_DELETES)
+    cdef uint32_t i
+    if count > n // MIN_RANGE:
+        return fail_corrupt(st, "fewer range deletes than the properties say", t.number, t.ranges_at)
+    t.range_deletes = <RangeDelete*>malloc((count + 1) * sizeof(RangeDelete))
+    if t.range_deletes == NULL:
+        return fail_memory(st, "range deletes")
+    for i in range(<uint32_t>count):
+        p = _range_entry(p, end, &t.range_deletes[i])
+        if p == NULL:
+            return fail_corrupt(st, "damaged range delete", t.number, t.ranges_at)
+        if i and lsm_compare(t.range_deletes[i - 1].start, t.range_deletes[i - 1].start_len,
+                             t.range_deletes[i].start, t.range_deletes[i].start_len) > 0:
+            return fail_corrupt(st, "range deletes out of order", t.number, t.ranges_at)
+        if t.global_seq:
+            t.range_deletes[i].seq = t.global_seq
+    if p != end:
+        return fail_corrupt(st, "bytes behind the last range delete", t.number, t.ranges_at)
+    t.n_range_deletes = <uint32_t>count
+    t.memory += n + count * sizeof(RangeDelete)
+    return ST_OK
+
+
+cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
+    cdef size_t n
+    cdef int code
+    if t.ranges_size == 0:
+        if table_prop(t, PROP_N_RANGE_DELETES) != 0:
+            return fail_corrupt(st, "range deletes are missing", t.number, t.ranges_at)
+        return ST_OK
+    code = _section(t, t.ranges_at, t.ranges_size, KIND_RANGES, &t.range_bytes, &n, st)
+    if code == ST_OK:
+        code = _decode_ranges(t, n, st)
+    return code
+
+
+cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
+    """Damage leaves the filter unusable; only a failing disk or no memory is an error."""
+    cdef char* bits = NULL
+    cdef int code
+    if t.filter_size:
+        t.filter_alloc = malloc(t.filter_size + FILTER_ALIGN)
+        if t.filter_alloc == NULL:
+            return fail_memory(st, "filter")
+        bits = <char*>((<size_t>t.filter_alloc + FILTER_ALIGN - 1) & ~<size_t>(FILTER_ALIGN - 1))
+        lsm_advise_huge(bits, t.filter_size)
+        code = table_pread(t, bits, t.filter_size, t.filter_at, st)
+        if code != ST_OK:
+            return code
+    filter_decode(t.filter_header, FILTER_HEADER_SIZE, <const uint8_t*>bits, t.filter_size, &t.filter)
+    if t.filter.usable and (t.filter.seed != t.seed or t.filter.n_keys != table_prop(t, PROP_FILTER_KEYS)
+                            or t.filter.n_blocks != table_prop(t, PROP_FILTER_BLOCKS)):
+        # A sound filter, but of another table.
+        t.filter.usable = 0
+        t.filter.problem = FILTER_BAD_GEOMETRY
+    t.memory += t.filter_size
+    return ST_OK
+
+
+# --- life -------------------------------------------------------------------------------------------------------------
+
+cdef int _open_file(TableC* t, Status* st) noexcept nogil:
+    cdef int fd = -1
+    cdef int err
+    if t.fds == NULL:
+        err = file_open(t.handle.path, OPEN_READ, &t.handle.fd)
+        fd = t.handle.fd
+    else:
+        err = fd_acquire(t.fds, &t.handle, &fd)
+    if err != 0:
+        return fail_io(st, "opening a table", err)
+    err = file_size(fd, &t.file_size)
+    if t.fds != NULL:
+        fd_release(t.fds, &t.handle)
+    if err != 0:
+        return fail_io(st, "size of a table", err)
+    return ST_OK
+
+
+cdef int table_open(TableC* t, char* path, CacheC* cache, FdPoolC* fds, uint64_t number, uint64_t global_seq,
+                    bint charge, Status* st) noexcept nogil:
+    cdef int code
+    memset(t, 0, sizeof(TableC))
+    t.handle.path = path
+    t.handle.fd = -1
+    t.cache = cache
+    t.fds = fds
+    t.number = number
+    t.global_seq = global_seq
+    t.memory = sizeof(TableC)
+    code = _open_file(t, st)
+    if code == ST_OK:
+        code = _read_footer(t, st)
+    if code == ST_OK:
+        code = _read_props(t, st)
+    if code == ST_OK:
+        code = _read_index(t, st)
+    if code == ST_OK:
+        code = _read_ranges(t, st)
+    if code == ST_OK:
+        code = _read_filter(t, st)
+    if code != ST_OK:
+        table_close(t)
+        return code
+    t.memory += t.props_len + t.smallest_len + t.largest_len
+    if charge and cache != NULL:
+        t.charged = 1
+        cache_reserve(cache, t.memory, False)
+    return ST_OK
+
+
+cdef void table_close(TableC* t) noexcept nogil:
+    cdef uint32_t i
+    if t.charged:
+        cache_release(t.cache, t.memory)
+    if t.blocks != NULL and t.cache != NULL:
+        cache_remove(t.cache, t.blocks, t.n_blocks)
+    if t.fds != NULL:
+        fd_forget(t.fds, &t.handle)
+    elif t.handle.fd >= 0:
+        file_close(t.handle.fd)
+    for i in range(INDEX_MAX_LEVELS):
+        free(t.levels[i])
+    free(t.common)
+    free(t.blocks)
+    free(t.sep_at)
+    free(t.seps)
+    free(t.offsets)
+    free(t.smallest)
+    free(t.largest)
+    free(t.range_deletes)
+    free(t.range_bytes)
+    free(t.filter_alloc)
+    free(t.props)
+    memset(t, 0, sizeof(TableC))
+    t.handle.fd = -1

@@ -1,0 +1,62 @@
+import os
+
+import pytest
+
+from lsmkv import filenames
+from lsmkv.filenames import Kind, parse
+
+
+@pytest.mark.parametrize("number", [1, 42, 999_999, 1_000_000, 123_456_789_012])
+def test_names_come_back(number):
+    assert parse(filenames.table_name(number)) == (Kind.TABLE, number)
+    assert parse(filenames.log_name(number)) == (Kind.LOG, number)
+    assert parse(filenames.manifest_name(number)) == (Kind.MANIFEST, number)
+
+
+def test_fixed_names():
+    assert parse("CURRENT") == (Kind.CURRENT, 0)
+    assert parse("LOCK") == (Kind.LOCK, 0)
+    assert parse("OPTIONS") == (Kind.OPTIONS, 0)
+    assert parse("STATS") == (Kind.STATS, 0)
+    assert parse("CURRENT.tmp") == (Kind.TEMPORARY, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "1.sst",
+        "000000.sst",
+        "0000001.sst",
+        "000001.sst\n",
+        "000001.SST",
+        "000001.ldb",
+        "000001",
+        " 000001.sst",
+        "../000001.sst",
+        "-00001.sst",
+        "00000१.sst",
+        "MANIFEST-1",
+        "MANIFEST-000001.tmp",
+        "manifest-000001",
+        "current",
+        "photo.jpg",
+        "000001.tmp",
+        "99999999999999999999999.sst",
+    ],
+)
+def test_anything_else_is_not_ours(name):
+    assert parse(name) is None
+
+
+def test_listing_leaves_links_folders_and_strangers_out(tmp_path):
+    for name in ("000002.sst", "000001.wal", "MANIFEST-000003", "CURRENT", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "000009.sst").mkdir()
+    os.symlink(tmp_path / "notes.txt", tmp_path / "000008.sst")
+    assert [name for name, _, _ in filenames.list_directory(str(tmp_path))] == [
+        "CURRENT",
+        "000001.wal",
+        "000002.sst",
+        "MANIFEST-000003",
+    ]

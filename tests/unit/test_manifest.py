@@ -1,0 +1,151 @@
+import errno
+import os
+
+import pytest
+from treetext import parse_file, show
+
+from lsmkv import manifest
+from lsmkv.edit import VersionEdit
+from lsmkv.errors import CorruptionError, Error, IOError
+from lsmkv.filenames import manifest_path
+from lsmkv.manifest import HEAD_BYTES, ManifestWriter, SyncError, read_manifest
+
+FIRST = VersionEdit(seed=77, next_file=10, last_seq=5, log_number=3, added=((1, parse_file("1[a-z]")),))
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return str(tmp_path)
+
+
+def filled(directory, *edits, number=4):
+    writer = ManifestWriter(directory, number, FIRST)
+    for edit in edits:
+        writer.append(edit)
+    writer.close()
+    return manifest_path(directory, number)
+
+
+def test_state_comes_back(directory):
+    filled(directory, VersionEdit(last_seq=9, added=((0, parse_file("11[c-d]")),)), VersionEdit(log_number=8))
+    state = read_manifest(directory, 4)
+    assert (state.seed, state.next_file, state.last_seq, state.log_number) == (77, 10, 9, 8)
+    assert show(state.version) == "L0: 11 | L1: 1"
+    assert (state.records, state.torn_bytes) == (3, 0)
+
+
+def test_snapshot_edit_makes_the_same_state(directory):
+    filled(directory, VersionEdit(last_seq=9, added=((0, parse_file("11[c-d]")),)))
+    state = read_manifest(directory, 4)
+    ManifestWriter(directory, 5, manifest.snapshot_edit(state, "open", 1)).close()
+    again = read_manifest(directory, 5)
+    assert (again.version, again.last_seq, again.seed) == (state.version, 9, 77)
+
+
+def test_the_head_has_nothing_odd(directory):
+    for edits in range(4):
+        path = filled(directory, *[VersionEdit(last_seq=9)] * edits, number=20 + edits)
+        with open(path, "rb") as file:
+            assert manifest.head_damage(file.read(), 20 + edits) is None
+
+
+def test_an_unfinished_append_is_a_torn_tail(directory):
+    path = filled(directory, VersionEdit(last_seq=9))
+    with open(path, "ab") as file:
+        file.write(manifest._record(2, VersionEdit(last_seq=50).encode(), 4)[:-1])
+    state = read_manifest(directory, 4)
+    assert state.last_seq == 9
+    assert state.torn_bytes > 0
+
+
+def test_every_flipped_byte_is_refused_or_changes_nothing(directory):
+    path = filled(directory, VersionEdit(last_seq=9), VersionEdit(last_seq=12))
+    with open(path, "rb") as file:
+        good = file.read()
+    expected = read_manifest(directory, 4)
+    refused = 0
+    for at in range(len(good)):
+        damaged = bytearray(good)
+        damaged[at] ^= 0x10
+        with open(path, "wb") as file:
+            file.write(damaged)
+        try:
+            state = read_manifest(directory, 4)
+        except CorruptionError:
+            refused += 1
+        else:
+            assert at < HEAD_BYTES, "damage in a synced record went unnoticed"
+            assert state == expected
+            assert manifest.head_damage(bytes(damaged), 4) is not None
+    assert refused >= len(good) - HEAD_BYTES
+
+
+def test_every_truncation_of_synced_bytes_is_refused(directory):
+    path = filled(directory, VersionEdit(last_seq=9))
+    size = os.path.getsize(path)
+    for length in range(size):
+        os.truncate(path, length)
+        with pytest.raises(CorruptionError):
+            read_manifest(directory, 4)
+        filled_again = filled(directory, VersionEdit(last_seq=9), number=100 + length)
+        os.replace(filled_again, path)
+        with pytest.raises(CorruptionError, match="says it is number"):
+            read_manifest(directory, 4)
+
+
+def test_wrong_number_and_edit_that_does_not_fit(directory):
+    filled(directory, VersionEdit(removed=(99,)))
+    with pytest.raises(CorruptionError, match="99 is not in the version"):
+        read_manifest(directory, 4)
+    os.rename(manifest_path(directory, 4), manifest_path(directory, 6))
+    with pytest.raises(CorruptionError, match="number 4"):
+        read_manifest(directory, 6)
+
+
+def test_nothing_is_appended_behind_a_failed_record(directory):
+    writer = ManifestWriter(directory, 4, FIRST)
+    # A descriptor that refuses writes, as a full disk does.
+    real = writer._fd
+    writer._fd = os.open(os.devnull, os.O_RDONLY)
+    with pytest.raises(IOError) as raised:
+        writer.append(VersionEdit(last_seq=9))
+    assert raised.value.errno == errno.EBADF
+    os.close(writer._fd)
+    writer._fd = real
+    with pytest.raises(Error, match="new one must be started"):
+        writer.append(VersionEdit(last_seq=9))
+    writer.close()
+    assert read_manifest(directory, 4).last_seq == 5
+
+
+def test_a_failed_fsync_is_its_own_error(directory):
+    read_end, write_end = os.pipe()
+    try:
+        with pytest.raises(SyncError):
+            manifest.sync_file(write_end, "pipe")
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_current_names_a_manifest_strictly(directory):
+    manifest.write_current(directory, 12)
+    assert manifest.read_current(directory) == 12
+    assert sorted(os.listdir(directory)) == ["CURRENT"]
+    good = manifest.encode_current(12)
+    for at in range(len(good)):
+        damaged = bytearray(good)
+        damaged[at] ^= 1
+        with pytest.raises(CorruptionError):
+            manifest.decode_current(bytes(damaged), "CURRENT")
+        with pytest.raises(CorruptionError):
+            manifest.decode_current(good[:at], "CURRENT")
+    with pytest.raises(CorruptionError):
+        manifest.decode_current(b"../../etc/passwd 0000000000000000\n", "CURRENT")
+
+
+def test_files_are_private(directory):
+    path = filled(directory)
+    manifest.write_current(directory, 4)
+    for name in (path, os.path.join(directory, "CURRENT")):
+        assert os.stat(name).st_mode & 0o777 == 0o600

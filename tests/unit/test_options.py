@@ -1,0 +1,104 @@
+import dataclasses
+
+import pytest
+
+from lsmkv.errors import CorruptionError, OptionError
+from lsmkv.options import _CHECKS, LIVE, Options
+
+
+def test_every_field_has_a_check_and_every_live_option_exists():
+    names = {field.name for field in dataclasses.fields(Options)}
+    assert names == set(_CHECKS)
+    assert names >= LIVE
+
+
+def test_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(OptionError, match="'write_buffer_size'"):
+        Options.of(None, {"writebuffer_size": 1})
+    with pytest.raises(OptionError, match="'bits_per_key'"):
+        Options().replace_live(bits_perkey=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("write_buffer_size", 0),
+        ("write_buffer_size", True),
+        ("write_buffer_size", 65536.0),
+        ("max_write_buffers", 1),
+        ("block_size", 10),
+        ("compression", "zstd"),
+        ("compression", []),
+        ("compression", ["lz4"] * 8),
+        ("bits_per_key", -1),
+        ("bits_per_key", "automatic"),
+        ("bits_per_key", float("nan")),
+        ("bits_per_key", [10, "x"]),
+        ("target_fpr", 0),
+        ("optimize_filters_for_hits", 1),
+        ("prefix_extractor", b""),
+        ("prefix_extractor", b"::"),
+        ("prefix_extractor", 0),
+        ("level_size_ratio", 1),
+        ("wal", "disk"),
+        ("recovery", "loose"),
+        ("sync", 1),
+        ("max_open_files", 3),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(name, value):
+    with pytest.raises(OptionError, match=name):
+        Options(**{name: value})
+
+
+def test_triggers_must_be_ordered():
+    with pytest.raises(OptionError, match="l0_slowdown_trigger"):
+        Options(l0_compaction_trigger=5, l0_slowdown_trigger=4)
+
+
+def test_option_error_is_a_value_error():
+    assert issubclass(OptionError, ValueError)
+
+
+def test_lists_per_level_continue_with_their_last_entry():
+    options = Options(compression=[None, None, "lz4"], bits_per_key=[20, 10])
+    assert [options.compression_at(level) for level in range(5)] == [0, 0, 1, 1, 1]
+    assert options.bits_per_key == (20.0, 10.0)
+
+
+def test_prefix_as_the_data_plane_takes_it():
+    assert Options().prefix == (0, 0)
+    assert Options(prefix_extractor=4).prefix == (1, 4)
+    assert Options(prefix_extractor=b":").prefix == (2, ord(":"))
+
+
+def test_only_live_options_change_on_an_open_database():
+    assert Options().replace_live(bits_per_key=12).bits_per_key == 12.0
+    with pytest.raises(OptionError, match="wal cannot be changed"):
+        Options().replace_live(wal=None)
+
+
+def test_of_takes_options_mappings_and_keywords():
+    assert Options.of({"block_size": 8192}, {"sync": True}) == Options(block_size=8192, sync=True)
+    assert Options.of(Options(sync=True), {}).sync
+    with pytest.raises(OptionError):
+        Options.of(42, {})
+
+
+def test_the_file_gives_back_the_same_options():
+    options = Options(
+        prefix_extractor=b"/", compression=(None, "lz4"), bits_per_key="auto", filter_memory=1 << 20
+    )
+    assert Options.decode(options.encode()) == options
+
+
+def test_every_flipped_byte_of_the_file_is_noticed():
+    data = Options().encode()
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        with pytest.raises(CorruptionError):
+            Options.decode(bytes(damaged))
+    for size in range(len(data)):
+        with pytest.raises(CorruptionError):
+            Options.decode(data[:size])

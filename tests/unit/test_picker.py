@@ -1,0 +1,213 @@
+import pytest
+from treetext import show, tree
+
+from lsmkv.options import KIB, Options
+from lsmkv.picker import (
+    NO_HINTS,
+    Hints,
+    Kind,
+    choose,
+    choose_range,
+    level_scores,
+    level_targets,
+    pending_bytes,
+    wanted_shift,
+)
+from lsmkv.version import KeyRange
+
+# Sizes in the texts are plain numbers, so the options count in the same unit: a base of 16 KiB is one merge
+# of L0.
+OPTIONS = Options(write_buffer_size=4 * KIB, target_file_size=4 * KIB, l0_compaction_trigger=4)
+
+
+def picked(text, busy=(), hints=NO_HINTS, options=OPTIONS):
+    plan = choose(tree(text), options, busy, hints)
+    return None if plan is None else str(plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", None),
+        ("L0: 1[a-z] 2[a-z] 3[a-z]", None),
+        ("L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z]", "compact L0->L1 [4,3,2,1] l0 count"),
+        ("L0: 1[a-b] 2[c-d] 3[e-f] 4[g-h]", "move L0->L1 [1] l0 count"),
+        ("L0: 1[a-c] 2[x-z] 3[b-d] 4[d-e]", "compact L0->L1 [4,3,1] l0 count"),
+        (
+            """
+            L0: 5[a-c] 6[b-k] 7[a-z] 8[m-n]
+            L1: 1[a-b] 2[y-z]
+            """,
+            "compact L0->L1 [8,7,6,5 + 1,2] l0 count",
+        ),
+    ],
+    ids=["empty", "below the trigger", "all overlap", "disjoint moves", "closure", "with L1"],
+)
+def test_l0(text, expected):
+    assert picked(text) == expected
+
+
+def test_targets_follow_the_last_level():
+    version = tree("""
+        L1: 1[a-z]90000
+        L2: 2[a-z]800000
+        L3: 3[a-z]5000000
+    """)
+    targets = level_targets(version, OPTIONS)
+    assert targets[1:4] == [50000.0, 500000.0, float("inf")]
+    assert [round(score, 2) for score in level_scores(version, OPTIONS)[1:4]] == [1.8, 1.6, 0.0]
+
+
+def test_a_full_level_gives_the_file_with_least_overlap():
+    assert (
+        picked("""
+            L1: 1[a-c]9000 2[d-f]9000
+            L2: 3[a-b]9000 4[c-c]9000 5[d-d]50000
+        """)
+        == "compact L1->L2 [1 + 3,4] level size"
+    )
+
+
+def test_a_file_with_nothing_below_moves():
+    assert (
+        picked("""
+            L1: 1[a-c]9000 2[m-n]9000
+            L2: 3[a-b]50000
+        """)
+        == "move L1->L2 [2] level size"
+    )
+
+
+def test_no_move_across_too_much_of_the_level_after():
+    assert (
+        picked("""
+            L1: 1[a-c]9000
+            L2: 2[x-z]1000
+            L3: 3[a-b]60000
+        """)
+        == "compact L1->L2 [1] level size"
+    )
+
+
+def test_neighbours_come_along_when_they_cost_nothing_below():
+    assert (
+        picked("""
+            L1: 1[a-b]5000 2[c-d]5000 3[k-z]5000
+            L2: 4[a-f]9000 5[k-z]60000
+        """)
+        == "compact L1->L2 [1,2 + 4] level size"
+    )
+
+
+def test_busy_files_are_left_alone():
+    text = """
+        L1: 1[a-c]9000 2[d-f]9000
+        L2: 3[a-b]9000 5[d-d]50000
+    """
+    first = choose(tree(text), OPTIONS)
+    assert str(first) == "compact L1->L2 [1 + 3] level size"
+    second = choose(tree(text), OPTIONS, [first])
+    assert str(second) == "compact L1->L2 [2 + 5] level size"
+    assert choose(tree(text), OPTIONS, [first, second]) is None
+
+
+def test_two_plans_never_write_the_same_range_of_a_level():
+    version = tree("""
+        L0: 20[a-a] 21[a-z] 22[z-z] 23[c-d]
+        L1: 1[f-g]9000
+        L2: 3[x-z]9000
+    """)
+    deep = choose(version, OPTIONS)
+    assert str(deep) == "move L1->L2 [1] level size"
+    # L0 spans file 1, which is on its way down.
+    assert choose(version, OPTIONS, [deep]) is None
+
+
+def test_l0_waits_for_the_merge_of_l0_that_runs():
+    text = "L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z] 5[a-z] 6[a-z] 7[a-z] 8[a-z]"
+    running = choose(tree("L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z]"), OPTIONS)
+    assert picked(text, [running]) is None
+
+
+def test_tombstone_heavy_files_go_down_and_leave_at_the_bottom():
+    text = """
+        L1: 1[a-c]/6d 2[d-f]/4d
+        L2: 3[a-b]60000
+    """
+    assert picked(text) == "compact L1->L2 [1 + 3] tombstones"
+    assert picked("L1: 1[a-c]/2d 2[d-f]/3d") == "compact L1->L1 [2] bottom tombstones"
+    assert picked("L1: 1[a-c] 2[d-f]/r") == "compact L1->L1 [2] bottom tombstones"
+    assert picked("L1: 1[a-c]/2d") is None
+
+
+def test_seek_heavy_files_go_down():
+    text = """
+        L1: 1[a-c] 2[d-f]
+        L2: 3[a-z]60000
+    """
+    assert picked(text) is None
+    assert picked(text, hints=Hints(seek_heavy=frozenset({2}))) == "compact L1->L2 [1,2 + 3] seeks"
+    assert picked("L0: 1[a-c] 2[b-d]", hints=Hints(seek_heavy=frozenset({2}))) == "compact L0->L1 [2,1] seeks"
+    assert picked("L1: 1[a-c]", hints=Hints(seek_heavy=frozenset({1}))) is None
+
+
+def test_filter_debt_is_paid_last():
+    hints = Hints(filter_debt=frozenset({1, 2}))
+    assert picked("L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z]", hints=hints) == "compact L0->L1 [4,3,2,1] l0 count"
+    plan = choose(tree("L1: 1[a-c] 2[d-f]"), OPTIONS, (), hints)
+    assert str(plan) == "filters L1->L1 [1] filter debt"
+    assert picked("L1: 1[a-c] 2[d-f]", [plan], hints) == "filters L1->L1 [2] filter debt"
+
+
+def test_levels_grow_and_shrink_by_renumbering():
+    base = 16 * KIB
+    assert wanted_shift(tree(f"L1: 1[a-z]{base * 10}"), OPTIONS) == 0
+    full = tree(f"L1: 1[a-z]{base * 10 + 1}")
+    plan = choose(full, OPTIONS)
+    assert (plan.kind, plan.shift) == (Kind.SHIFT, 1)
+    assert show(full.shifted(1)) == "L2: 1"
+    assert wanted_shift(full.shifted(1), OPTIONS) == 0
+    assert wanted_shift(tree(f"L2: 1[a-z]{base * 10 // 2 - 10}"), OPTIONS) == -1
+    # The level that would vanish still has a file.
+    assert wanted_shift(tree("L1: 2[a-z]\nL2: 1[a-z]100"), OPTIONS) == 0
+
+
+def test_space_above_the_last_level_stays_near_a_tenth():
+    version = tree("""
+        L1: 1[a-z]160000
+        L2: 2[a-z]1600000
+        L3: 3[a-z]16000000
+    """)
+    assert choose(version, OPTIONS) is None
+    assert version.total_bytes / version.sizes[3] == pytest.approx(1.11)
+
+
+def test_a_running_plan_follows_a_shift():
+    plan = choose(tree("L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z]\nL1: 5[a-z]"), OPTIONS)
+    moved = plan.shifted(1)
+    assert (moved.level, moved.output_level) == (0, 2)
+    assert moved.inputs == plan.inputs
+
+
+def test_pending_bytes_grow_with_the_debt():
+    calm = tree("L0: 1[a-z]100\nL1: 2[a-z]1000")
+    full = tree("L0: 1[a-z]100 2[a-z]100 3[a-z]100 4[a-z]100\nL1: 5[a-z]1000")
+    deep = tree("L1: 5[a-z]90000\nL2: 6[a-z]100000")
+    assert pending_bytes(calm, OPTIONS) == 0
+    assert pending_bytes(full, OPTIONS) >= 400
+    assert pending_bytes(deep, OPTIONS) > 80000
+
+
+def test_by_hand_every_level_comes_down_and_the_last_loses_its_deletes():
+    version = tree("""
+        L0: 9[a-c] 8[x-z]
+        L1: 1[a-d] 2[m-n]
+        L2: 3[a-b]60000 4[m-z]/1d
+    """)
+    everything = KeyRange(None, None)
+    assert str(choose_range(version, OPTIONS, 0)) == "compact L0->L1 [9,8 + 1,2] by hand"
+    assert str(choose_range(version, OPTIONS, 0, KeyRange(b"y", b"z"))) == "move L0->L1 [8] by hand"
+    assert str(choose_range(version, OPTIONS, 1)) == "compact L1->L2 [1,2 + 3,4] by hand"
+    assert str(choose_range(version, OPTIONS, 2)) == "compact L2->L2 [4] by hand"
+    assert choose_range(version, OPTIONS, 2, everything, after=b"zz") is None
+    assert choose_range(version, OPTIONS, 1, KeyRange(b"e", b"k")) is None

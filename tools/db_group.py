@@ -1,0 +1,32 @@
+"""The `db` group, and the two ways its commands open a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lsmkv_tool.command import group
+from lsmkv_tool.exits import opening
+from lsmkv_tool.folder import Folder
+
+if TYPE_CHECKING:
+    from lsmkv.db import DB
+
+db = group("db", "A database: look, read, write, maintain.")
+
+
+def reading(path: str) -> DB:
+    """A read-only handle: takes no lock, writes nothing, works beside the process that owns the database."""
+    import lsmkv
+
+    Folder(path)
+    with opening(path):
+        return lsmkv.open(path, "r")
+
+
+def writing(path: str, **options: Any) -> DB:
+    """The one writing handle; exit 3 while another process has it."""
+    import lsmkv
+
+    Folder(path)
+    with opening(path):
+        return lsmkv.open(path, "w", **options)

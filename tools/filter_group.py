@@ -1,0 +1,44 @@
+"""The `filter` group, and the tables its commands look at: those of a database, or one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lsmkv_tool.command import group
+from lsmkv_tool.folder import is_folder
+from lsmkv_tool.tables import Table, open_table
+from lsmkv_tool.tree import Tree, load
+
+if TYPE_CHECKING:
+    from lsmkv.version import FileMeta
+
+filter = group("filter", "The Bloom filters of tables: what they cost, save and should be.")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table and where it stands; level and meta are None for a file outside a database."""
+
+    path: str
+    level: int | None = None
+    meta: FileMeta | None = None
+
+    @property
+    def number(self) -> int | None:
+        return self.meta.number if self.meta else None
+
+    @contextmanager
+    def opened(self) -> Iterator[Table]:
+        with open_table(self.path, self.meta.global_seq if self.meta else 0) as table:
+            yield table
+
+
+def places(path: str) -> tuple[list[Place], Tree | None]:
+    """The tables of the database `path` from the newest to the deepest, or the one file `path`."""
+    if not is_folder(path):
+        return [Place(path)], None
+    tree = load(path)
+    return [Place(tree.path(meta), level, meta) for level, meta in tree.files], tree

@@ -1,0 +1,39 @@
+"""Parameter types: sizes, counts, times, lists of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from lsmkv_tool import units
+
+
+class Parsed(click.ParamType):
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+def parse_bits(text: str) -> float | tuple[float, ...] | str:
+    """`10`, `12,10,8`, or `auto`."""
+    if text == "auto":
+        return text
+    numbers = tuple(float(part) for part in text.split(","))
+    if any(not 0 <= number <= 100 for number in numbers):
+        raise ValueError("bits per key lie between 0 and 100")
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+SIZE = Parsed("size", units.parse_size)
+COUNT = Parsed("count", units.parse_count)
+TIME = Parsed("time", units.parse_duration)
+BITS = Parsed("bits", parse_bits)
