@@ -292,6 +292,8 @@ def heat(out: Output, path: str, number: int | None, width: int, height: int, pi
             ]
         )
         if human.terminal is False:
-            human.line(f"scale      {heat_map.SHADES!r} from {heat_map.LOW:.0%} to {heat_map.HIGH:.0%}")
+            human.line(
+                f"scale      {heat_map.SHADES!r} from {units.percent(heat_map.LOW, 0)} to {units.percent(heat_map.HIGH, 0)}"
+            )
 
     out.result(data, show)

@@ -56,6 +56,15 @@ def dumps(value: Any) -> str:
     return json.dumps(clean(value), allow_nan=False, ensure_ascii=False)
 
 
+def plain(value: Any) -> str:
+    """One value for a person who asked for no particular unit."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 class Human:
     """Plain aligned text when piped; rich tables on a terminal."""
 
@@ -69,7 +78,7 @@ class Human:
         self.line(f"\x1b[1m{text}\x1b[0m" if self.terminal and not os.environ.get("NO_COLOR") else text)
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        shown = [(name, "-" if value is None else str(value)) for name, value in pairs]
+        shown = [(name, plain(value)) for name, value in pairs]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
             self.line(f"{name:<{width}}  {value}")

@@ -13,7 +13,7 @@ Found = tuple[bytes, bytes | None, int]
 
 
 class Table:
-    """An open table, inside a database or not. Opening checks all but the data blocks; reading checks those."""
+    """An open table. Opening checks all but the data blocks; reading checks those."""
 
     def __init__(self, path: str, global_seq: int = 0) -> None:
         from lsmkv_ext.table import Table as Raw
@@ -73,11 +73,9 @@ class Table:
         }
 
     def covers(self, key: bytes) -> bool:
-        if self.smallest is None or self.largest is None:
+        if self.smallest is None or self.largest is None or key < self.smallest:
             return False
-        return self.smallest <= key and (
-            key < self.largest or (key == self.largest and not self.raw.largest_exclusive)
-        )
+        return key < self.largest or (key == self.largest and not self.raw.largest_exclusive)
 
     def find(self, key: bytes) -> tuple[bytes | None, int] | None:
         """(value or None where deleted, sequence number), past the filter; None where the table has no entry."""
@@ -140,3 +138,11 @@ def _prefix(kind: int, argument: int) -> str | None:
 
 def open_table(path: str, global_seq: int = 0) -> Table:
     return Table(path, global_seq)
+
+
+def problems(path: str, deep: bool) -> list[dict[str, Any]]:
+    raise NotImplementedError
+
+
+def write_table(path, pairs, bits_per_key, block_size, compression) -> None:
+    raise NotImplementedError
