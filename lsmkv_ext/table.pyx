@@ -188,7 +188,7 @@ cdef int _read_small(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
     return _decode_block(t, scratch, n, offset, out, st)
 
 
-cdef int _load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
+cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
     """From the disk, private and pinned. The GIL is let go from the read to the decoded block."""
     cdef PyThreadState* ts = NULL
     cdef uint64_t offset = t.offsets[i]
@@ -244,7 +244,7 @@ cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
             cache_touch(b)
         out[0] = b
         return ST_OK
-    code = _load_block(t, i, rc, &b, st)
+    code = table_load_block(t, i, rc, &b, st)
     if code != ST_OK:
         return code
     out[0] = _offer(t, i, b, rc)
@@ -389,7 +389,7 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
     if not _is_ahead(it, i):
         if it.window == 0:
             # Right after a jump there is nothing to expect: one block, no buffer.
-            code = _load_block(t, i, it.rc, out, &it.status)
+            code = table_load_block(t, i, it.rc, out, &it.status)
             if code == ST_OK:
                 out[0] = _offer(t, i, out[0], it.rc)
             return code
@@ -779,6 +779,12 @@ cdef class Table:
         }
         table_unpin(t, b)
         return out
+
+    def verify(self, deep=True):
+        """Findings as [{"offset": ..., "what": ...}]; empty for a sound table. See lsmkv_ext.verify."""
+        from lsmkv_ext.verify import verify_table
+
+        return verify_table(self, deep=deep)
 
     def entries(self, start=None, stop=None, *, reverse=False, mode="scan", fill_cache=False):
         """Iterator over (key, value or None where deleted, seq) with start <= key < stop."""
