@@ -153,6 +153,34 @@ class FilterState:
         return cls(info.get("millibits", 0), info.get("problem", "ok"), info.get("seed"), prefix)
 
 
+# --- as the control plane asks ---
+
+
+def millibits_for(
+    options: Options,
+    version: Version,
+    level: int,
+    *,
+    bottommost: bool = False,
+    counters: Mapping[str, Any] | None = None,
+) -> int:
+    """Bits per key x 1000 of a table written to `level`, as the tree stands and its readers behave."""
+    return millibits_for_level(options, observe(version, options, counters), level, bottommost=bottommost)
+
+
+def debt(
+    options: Options,
+    version: Version,
+    *,
+    counters: Mapping[str, Any] | None = None,
+    infos: Mapping[int, Mapping[str, Any]] | None = None,
+    seed: int | None = None,
+) -> frozenset[int]:
+    """Numbers of the files whose filter does not suit them."""
+    policy = FilterPolicy.of(options, observe(version, options, counters))
+    return frozenset(debts(version, policy, infos, seed))
+
+
 def millibits_for_level(
     options: Options, loads: Sequence[LevelLoad], level: int, *, bottommost: bool = False
 ) -> int:

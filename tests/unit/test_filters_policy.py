@@ -8,9 +8,11 @@ from lsmkv.filters import (
     FilterPolicy,
     FilterState,
     LevelLoad,
+    debt,
     debt_ratio,
     debts,
     is_bottommost,
+    millibits_for,
     millibits_for_level,
     observe,
 )
@@ -229,3 +231,12 @@ def test_debts_of_a_tree():
     assert debts(tree, policy(), {9: info})[9] == "damaged"
     assert debts(tree, policy(), {9: info | {"problem": "ok"}}, seed=4)[9] == "seed"
     assert debt_ratio(version(), {}) == 0
+
+
+def test_questions_of_the_control_plane():
+    tree = version([], [file(1, "ak", bits=6.0)], [file(2, "mz")])
+    options = Options(optimize_filters_for_hits=True)
+    assert millibits_for(options, tree, 1) == 10_000
+    assert millibits_for(options, tree, 2, bottommost=True) == 0
+    assert debt(Options(), tree) == {1}
+    assert debt(options, tree) == {1, 2}, "both are bottommost for their keys"

@@ -1,0 +1,480 @@
+"""What the database did, and what its filters saved: a tree of frozen dataclasses, made by one pure function.
+
+`make_stats` takes the engine's raw counters and a description of each table and of the background work;
+missing counters are 0. Figures that come from a sample say so in their comment; all others are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Raw = Mapping[str, Any]
+
+# Alarms fire above (or below) these, and only when the figure rests on at least MIN_CHECKS filter checks.
+FPR_FACTOR = 2.0
+FILL_LIMIT = 0.6
+USEFUL_LIMIT = 0.5
+MIN_CHECKS = 1000
+# Where a filter grows, 0.9 of the keys of its design is the time to act. A table's filter is made for exactly
+# its keys and stands at 1.0 all its life, so only more than that is a finding.
+KEYS_LIMIT = 1.0
+
+Z95 = 1.959963984540054
+
+
+def wilson(hits: int, trials: int, z: float = Z95) -> tuple[float, float]:
+    """The 95 % confidence interval of a rate seen `hits` times in `trials`."""
+    if trials <= 0:
+        return (0.0, 1.0)
+    p = hits / trials
+    centre = p + z * z / (2 * trials)
+    spread = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    low = 0.0 if hits == 0 else max(0.0, (centre - spread) / scale)
+    high = 1.0 if hits == trials else min(1.0, (centre + spread) / scale)
+    return (low, high)
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """One table of the tree. `problem` is "ok", "absent", or what is wrong with its filter."""
+
+    level: int
+    number: int
+    size: int
+    entries: int
+    filter_bytes: int = 0
+    filter_keys: int = 0
+    millibits: int = 0
+    n_blocks: int = 0
+    fill_ratio: float = 0.0
+    problem: str = "absent"
+    debt: str | None = None  # why the filter should be rebuilt
+
+    @property
+    def healthy(self) -> bool:
+        return self.problem == "ok"
+
+    @property
+    def damaged(self) -> bool:
+        return self.problem not in ("ok", "absent")
+
+    @property
+    def keys_of_design(self) -> float:
+        """Keys in the filter, as a share of those it was made for."""
+        capacity = self.n_blocks * 512_000
+        return self.filter_keys * self.millibits / capacity if capacity else 0.0
+
+
+@dataclass(frozen=True)
+class FilterStats:
+    lookups: int  # times a lookup came to a table whose key range holds the key
+    checks: int  # verdicts by a healthy filter
+    negatives: int  # "no": tables skipped
+    positives: int  # "maybe"
+    true_positives: int
+    false_positives: int
+    unfiltered: int  # lookups in tables without a filter
+    fail_open: int  # lookups in tables whose filter is damaged: answered "maybe"
+    observed_fpr: float | None  # of keys that are not in the table; None before the first such check
+    observed_fpr_low: float  # 95 % bounds
+    observed_fpr_high: float
+    designed_fpr: float | None  # of the tables actually checked, weighted by checks
+    useful_ratio: float | None  # negatives among the checks
+    blocks_skipped: int  # exact: one per negative
+    sampled: int  # negatives that were looked up in the index for the next four
+    blocks_skipped_disk: int  # would have been disk reads
+    blocks_skipped_cache: int  # would have been cache hits
+    bytes_skipped: int
+    bytes_skipped_disk: int
+    seconds_saved: float  # by the measured cost of a disk read and of a cached block
+    memory_bytes: int
+    keys: int
+    fill_ratio: float | None  # mean over the tables, by size
+    max_fill_ratio: float
+    keys_of_design: float  # the fullest table
+    tables: int  # with a healthy filter
+    tables_without: int
+    tables_damaged: int
+    debt_tables: int
+    debt_bytes: int  # filter bytes of tables in debt
+
+
+@dataclass(frozen=True)
+class LevelStats:
+    level: int
+    files: int
+    bytes: int
+    entries: int
+    filter: FilterStats
+
+
+@dataclass(frozen=True)
+class ReadStats:
+    gets: int
+    found: int
+    missing: int
+    memtable_hits: int
+    seeks: int
+    nexts: int
+    disk_reads: int
+    disk_bytes: int
+    disk_seconds: float
+    disk_read_us: float | None  # mean
+
+
+@dataclass(frozen=True)
+class WriteStats:
+    puts: int
+    deletes: int
+    batches: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    capacity: int
+    used: int
+    hits: int
+    misses: int
+    hit_ratio: float | None
+    evictions: int
+
+
+@dataclass(frozen=True)
+class LogStats:
+    bytes: int
+    syncs: int
+    sync_seconds: float
+    sync_us: float | None  # mean
+
+
+@dataclass(frozen=True)
+class MemtableStats:
+    bytes: int
+    entries: int
+    immutable: int  # waiting for their flush
+    immutable_bytes: int
+
+
+@dataclass(frozen=True)
+class FlushStats:
+    count: int
+    bytes_out: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CompactionStats:
+    count: int
+    moves: int
+    filter_rebuilds: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+    write_amplification: float | None  # bytes written by flush and compaction per byte flushed
+
+
+@dataclass(frozen=True)
+class StallStats:
+    slowdowns: int
+    slowdown_seconds: float
+    stops: int
+    stop_seconds: float
+
+
+@dataclass(frozen=True)
+class ShadowStats:
+    """Negatives that were proved by reading the block (`filter_shadow_ratio`)."""
+
+    checks: int
+    wrong: int
+
+
+@dataclass(frozen=True)
+class Alarm:
+    name: str
+    level: int | None  # None: the whole tree
+    value: float
+    limit: float
+    message: str
+
+
+@dataclass(frozen=True)
+class Stats:
+    levels: tuple[LevelStats, ...]
+    total: LevelStats  # level is -1
+    reads: ReadStats
+    writes: WriteStats
+    cache: CacheStats
+    log: LogStats
+    memtable: MemtableStats
+    flush: FlushStats
+    compaction: CompactionStats
+    stalls: StallStats
+    shadow: ShadowStats
+    alarms: tuple[Alarm, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+# --- from raw counters ---
+
+
+def make_stats(
+    counters: Raw,
+    tables: Iterable[TableInfo] = (),
+    *,
+    background: Raw | None = None,
+    cache: Raw | None = None,
+    memtable: Raw | None = None,
+) -> Stats:
+    """`counters` are the engine's, `background` what flushes and compactions did, the rest the state now."""
+    tables = tuple(tables)
+    cost = _Costs.of(counters)
+    raw_levels: Sequence[Raw] = counters.get("levels", ())
+    n_levels = max([len(raw_levels), *(t.level + 1 for t in tables)])
+    levels = tuple(
+        _level(i, raw_levels[i] if i < len(raw_levels) else {}, [t for t in tables if t.level == i], cost)
+        for i in range(n_levels)
+    )
+    total = _level(-1, _summed(raw_levels), tables, cost)
+    shadow = ShadowStats(_int(counters, "shadow_checks"), _int(counters, "shadow_wrong"))
+    return Stats(
+        levels=levels,
+        total=total,
+        reads=_reads(counters),
+        writes=WriteStats(
+            _int(counters, "puts"),
+            _int(counters, "deletes"),
+            _int(counters, "batches"),
+            _int(counters, "bytes_written"),
+        ),
+        cache=_cache(counters, cache or {}),
+        log=_log(counters),
+        memtable=_memtable(memtable or {}),
+        flush=_flush(background or {}),
+        compaction=_compaction(background or {}),
+        stalls=StallStats(
+            _int(counters, "slowdowns"),
+            _int(counters, "slowdown_ns") / 1e9,
+            _int(counters, "stops"),
+            _int(counters, "stop_ns") / 1e9,
+        ),
+        shadow=shadow,
+        alarms=tuple(_alarms(levels, total, shadow)),
+    )
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Nanoseconds that a block would have cost: measured means, 0 where nothing was measured yet."""
+
+    disk_ns: float
+    cache_ns: float
+
+    @classmethod
+    def of(cls, counters: Raw) -> _Costs:
+        return cls(
+            _mean(_int(counters, "disk_ns"), _int(counters, "disk_reads")) or 0.0,
+            _mean(_int(counters, "cache_timed_ns"), _int(counters, "cache_timed")) or 0.0,
+        )
+
+
+def _int(raw: Raw, name: str) -> int:
+    return int(raw.get(name, 0))
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _summed(levels: Sequence[Raw]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for level in levels:
+        for name, value in level.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _level(number: int, raw: Raw, tables: Sequence[TableInfo], cost: _Costs) -> LevelStats:
+    return LevelStats(
+        level=number,
+        files=len(tables),
+        bytes=sum(t.size for t in tables),
+        entries=sum(t.entries for t in tables),
+        filter=_filter(raw, tables, cost),
+    )
+
+
+def _filter(raw: Raw, tables: Sequence[TableInfo], cost: _Costs) -> FilterStats:
+    checks, negatives = _int(raw, "checks"), _int(raw, "negatives")
+    false_positives = _int(raw, "false_positives")
+    absent = negatives + false_positives
+    low, high = wilson(false_positives, absent)
+    healthy = [t for t in tables if t.healthy]
+    memory = sum(t.filter_bytes for t in healthy)
+    skipped = _Skipped.of(raw, negatives)
+    return FilterStats(
+        lookups=_int(raw, "lookups"),
+        checks=checks,
+        negatives=negatives,
+        positives=_int(raw, "positives"),
+        true_positives=_int(raw, "true_positives"),
+        false_positives=false_positives,
+        unfiltered=_int(raw, "unfiltered"),
+        fail_open=_int(raw, "fail_open"),
+        observed_fpr=_mean(false_positives, absent),
+        observed_fpr_low=low,
+        observed_fpr_high=high,
+        designed_fpr=_mean(float(raw.get("designed_fpr_sum", 0.0)), checks),
+        useful_ratio=_mean(negatives, checks),
+        blocks_skipped=negatives,
+        sampled=_int(raw, "sampled"),
+        blocks_skipped_disk=round(skipped.disk),
+        blocks_skipped_cache=round(skipped.cached),
+        bytes_skipped=round(skipped.bytes),
+        bytes_skipped_disk=round(skipped.bytes_disk),
+        seconds_saved=(skipped.disk * cost.disk_ns + skipped.cached * cost.cache_ns) / 1e9,
+        memory_bytes=memory,
+        keys=sum(t.filter_keys for t in healthy),
+        fill_ratio=sum(t.fill_ratio * t.filter_bytes for t in healthy) / memory if memory else None,
+        max_fill_ratio=max((t.fill_ratio for t in healthy), default=0.0),
+        keys_of_design=max((t.keys_of_design for t in healthy), default=0.0),
+        tables=len(healthy),
+        tables_without=sum(t.problem == "absent" for t in tables),
+        tables_damaged=sum(t.damaged for t in tables),
+        debt_tables=sum(t.debt is not None for t in tables),
+        debt_bytes=sum(t.filter_bytes for t in tables if t.debt is not None),
+    )
+
+
+@dataclass(frozen=True)
+class _Skipped:
+    """The sample of negatives, scaled to all of them."""
+
+    disk: float
+    cached: float
+    bytes: float
+    bytes_disk: float
+
+    @classmethod
+    def of(cls, raw: Raw, negatives: int) -> _Skipped:
+        sampled = _int(raw, "sampled")
+        if not sampled:
+            return cls(0.0, 0.0, 0.0, 0.0)
+        scale = negatives / sampled
+        disk = _int(raw, "sampled_disk") * scale
+        in_all = _int(raw, "sampled_bytes") * scale
+        share = disk / negatives if negatives else 0.0
+        return cls(disk, _int(raw, "sampled_cached") * scale, in_all, in_all * share)
+
+
+def _reads(raw: Raw) -> ReadStats:
+    gets, found, disk_reads, disk_ns = (_int(raw, n) for n in ("gets", "gets_found", "disk_reads", "disk_ns"))
+    mean = _mean(disk_ns, disk_reads)
+    return ReadStats(
+        gets=gets,
+        found=found,
+        missing=gets - found,
+        memtable_hits=_int(raw, "memtable_hits"),
+        seeks=_int(raw, "seeks"),
+        nexts=_int(raw, "nexts"),
+        disk_reads=disk_reads,
+        disk_bytes=_int(raw, "disk_bytes"),
+        disk_seconds=disk_ns / 1e9,
+        disk_read_us=None if mean is None else mean / 1000,
+    )
+
+
+def _cache(raw: Raw, state: Raw) -> CacheStats:
+    hits, misses = _int(raw, "cache_hits"), _int(raw, "disk_reads")
+    return CacheStats(
+        capacity=_int(state, "capacity"),
+        used=_int(state, "used"),
+        hits=hits,
+        misses=misses,
+        hit_ratio=_mean(hits, hits + misses),
+        evictions=_int(state, "evictions"),
+    )
+
+
+def _log(raw: Raw) -> LogStats:
+    syncs, ns = _int(raw, "log_syncs"), _int(raw, "log_sync_ns")
+    mean = _mean(ns, syncs)
+    return LogStats(_int(raw, "log_bytes"), syncs, ns / 1e9, None if mean is None else mean / 1000)
+
+
+def _memtable(state: Raw) -> MemtableStats:
+    return MemtableStats(*(_int(state, n) for n in ("bytes", "entries", "immutable", "immutable_bytes")))
+
+
+def _flush(raw: Raw) -> FlushStats:
+    return FlushStats(_int(raw, "flushes"), _int(raw, "flush_bytes"), _int(raw, "flush_ns") / 1e9)
+
+
+def _compaction(raw: Raw) -> CompactionStats:
+    flushed, written = _int(raw, "flush_bytes"), _int(raw, "compaction_bytes_out")
+    return CompactionStats(
+        count=_int(raw, "compactions"),
+        moves=_int(raw, "moves"),
+        filter_rebuilds=_int(raw, "filter_rebuilds"),
+        bytes_in=_int(raw, "compaction_bytes_in"),
+        bytes_out=written,
+        seconds=_int(raw, "compaction_ns") / 1e9,
+        write_amplification=_mean(flushed + written, flushed),
+    )
+
+
+# --- alarms ---
+
+
+def _alarms(levels: Sequence[LevelStats], total: LevelStats, shadow: ShadowStats) -> Iterable[Alarm]:
+    if shadow.wrong:
+        yield Alarm(
+            "filter_wrong", None, shadow.wrong, 0,
+            f"{shadow.wrong} of {shadow.checks} proved negatives were wrong: a filter hides keys",
+        )  # fmt: skip
+    for level in levels:
+        yield from _level_alarms(level)
+    yield from _useful_alarm(total)
+
+
+def _level_alarms(level: LevelStats) -> Iterable[Alarm]:
+    f, name = level.filter, f"L{level.level}"
+    if f.tables_damaged or f.fail_open:
+        yield Alarm(
+            "filter_damaged", level.level, f.tables_damaged, 0,
+            f"{name}: {f.tables_damaged} tables with a damaged filter, {f.fail_open} lookups had to do without",
+        )  # fmt: skip
+    if f.observed_fpr is not None and f.designed_fpr and f.checks >= MIN_CHECKS:
+        ratio = f.observed_fpr / f.designed_fpr
+        # The lower bound as well: a handful of false positives is no finding.
+        if ratio > FPR_FACTOR and f.observed_fpr_low > f.designed_fpr:
+            yield Alarm(
+                "filter_fpr", level.level, ratio, FPR_FACTOR,
+                f"{name}: false positive rate {f.observed_fpr:.3%}, {ratio:.1f} times the designed",
+            )  # fmt: skip
+    if f.max_fill_ratio > FILL_LIMIT:
+        yield Alarm(
+            "filter_fill", level.level, f.max_fill_ratio, FILL_LIMIT,
+            f"{name}: a filter has {f.max_fill_ratio:.0%} of its bits set",
+        )  # fmt: skip
+    if f.keys_of_design > KEYS_LIMIT:
+        yield Alarm(
+            "filter_keys", level.level, f.keys_of_design, KEYS_LIMIT,
+            f"{name}: a filter holds {f.keys_of_design:.2f} times the keys it was made for",
+        )  # fmt: skip
+
+
+def _useful_alarm(total: LevelStats) -> Iterable[Alarm]:
+    useful, f = total.filter.useful_ratio, total.filter
+    if useful is not None and f.checks >= MIN_CHECKS and useful < USEFUL_LIMIT:
+        yield Alarm(
+            "filter_useful", None, useful, USEFUL_LIMIT,
+            f"only {useful:.0%} of filter checks said no; optimize_filters_for_hits would give memory back",
+        )  # fmt: skip
