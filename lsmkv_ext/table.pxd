@@ -116,6 +116,9 @@ cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
 # The same past the cache: from the disk, private and pinned. With gil_held the GIL is let go meanwhile.
 cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
+# A block from its bytes as they stand in the file at `offset`: checked, private, pinned.
+cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, BlockC** out,
+                            Status* st) noexcept nogil
 cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil                 # NULL is fine
 # ST_OK / ST_NOT_FOUND / error. No filter check inside (the caller did it). On ST_OK out.value points into *pinned, which the
 # caller unpins after copying; with gil_held a cached block is returned without a pin (*pinned = NULL). out.key is NULL.

@@ -142,7 +142,7 @@ cdef int _check_block(TableC* t, BlockC* b, uint64_t offset, BlockC** out, Statu
     return ST_OK
 
 
-cdef int _decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, BlockC** out, Status* st) noexcept nogil:
+cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, BlockC** out, Status* st) noexcept nogil:
     cdef uint32_t raw_size = 0
     cdef int compression = 0
     cdef BlockC* b
@@ -175,7 +175,7 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
         b.raw_size = raw_size
         return _check_block(t, b, offset, out, st)
     if code == ST_OK:
-        code = _decode_block(t, block_data(b), n, offset, out, st)
+        code = table_decode_block(t, block_data(b), n, offset, out, st)
     block_free(b)
     return code
 
@@ -185,7 +185,7 @@ cdef int _read_small(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
     cdef int code = table_pread(t, scratch, n, offset, st)
     if code != ST_OK:
         return code
-    return _decode_block(t, scratch, n, offset, out, st)
+    return table_decode_block(t, scratch, n, offset, out, st)
 
 
 cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
@@ -396,7 +396,7 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
         code = _read_ahead(it, i, backward)
         if code != ST_OK:
             return code
-    code = _decode_block(t, it.ahead + (at - it.ahead_at), t.offsets[i + 1] - at, at, &b, &it.status)
+    code = table_decode_block(t, it.ahead + (at - it.ahead_at), t.offsets[i + 1] - at, at, &b, &it.status)
     if code != ST_OK:
         return code
     it.rc.decompressed += b.raw_size
