@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SOURCES := $(wildcard lsmkv_ext/*.pyx lsmkv_ext/*.pxd) setup.py
 
-.PHONY: run test build lint clean
+.PHONY: run test build lint clean bench bench-full
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +25,27 @@ run: build
 
 test: build
 	$(BIN)/python -m pytest
+
+# The README's table: 1M keys, about four minutes for three interleaved runs. RUNS=1 for a quick look.
+RUNS ?= 3
+PEERS := lsmkv,rocksdb,leveldb,lmdb
+
+$(VENV)/.bench: $(STAMP)
+	$(BIN)/python -m pip install -q rocksdict plyvel lmdb rbloom matplotlib
+	touch $@
+
+bench: build $(VENV)/.bench
+	$(BIN)/lsmkv-bench --suite=table --engines=$(PEERS) --num=1000000 --runs=$(RUNS) \
+		--slim-json=bench/results/table-1m.json --markdown=bench/results/table-1m.md
+
+# 10M keys, a block cache of an eighth of the data, then how each cost grows with the number of keys.
+bench-full: build $(VENV)/.bench
+	$(BIN)/lsmkv-bench --suite=full --engines=lsmkv,rocksdb,leveldb --num=10000000 --runs=$(RUNS) --cache-size=145MB \
+		--slim-json=bench/results/full-10m.json --markdown=bench/results/full-10m.md
+	for n in 100000 1000000 10000000; do \
+		$(BIN)/lsmkv-bench --suite=scale --engines=$(PEERS) --num=$$n \
+			--slim-json=bench/results/scale-$$n.json --markdown=bench/results/scale-$$n.md || exit 1; \
+	done
 
 lint: build
 	$(BIN)/python -m pip install -q -e ".[lint]" --no-build-isolation --no-deps ruff cython-lint mypy

@@ -1,1 +1,1 @@
-"""lsmkv-bench: a db_bench-style workload runner."""
+"""lsmkv-bench: a db_bench-style workload runner that drives lsmkv and its peers alike."""

@@ -1,0 +1,95 @@
+"""LevelDB through plyvel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from .base import Engine, Pair, Reads, human
+
+
+class LevelEngine(Engine):
+    name = "leveldb"
+    package = "plyvel"
+
+    def open(self) -> None:
+        import plyvel
+
+        s = self.settings
+        bits = int(s.bits_per_key) if isinstance(s.bits_per_key, (int, float)) else 10
+        self.db = plyvel.DB(
+            self.path,
+            create_if_missing=True,
+            write_buffer_size=s.write_buffer_size,
+            lru_cache_size=s.cache_size,
+            block_size=s.block_size,
+            bloom_filter_bits=bits,
+            compression=None if s.compression == "none" else "snappy",
+        )
+        self.get = self.db.get
+        self.put = partial(self.db.put, sync=True) if s.sync else self.db.put
+        self.delete = partial(self.db.delete, sync=True) if s.sync else self.db.delete
+
+    def close(self) -> None:
+        self.get = self.put = self.delete = None  # type: ignore[assignment]
+        self.db.close()
+
+    def mapping(self) -> dict[str, Any]:
+        s = self.settings
+        packing = "none" if s.compression == "none" else "snappy (it has no lz4)"
+        log = "on, synced per write" if s.sync else "on, not synced"
+        return {
+            "write buffers": f"2 x {human(s.write_buffer_size)}",
+            "cache": f"LRU block cache {human(s.cache_size)}",
+            "filter": f"Bloom {s.bits_per_key} bits/key",
+            "blocks": f"{human(s.block_size)}, {packing}",
+            "log": log + (" (cannot be turned off)" if s.disable_wal else ""),
+            "background jobs": 1,
+        }
+
+    def write_many(self, pairs: list[Pair]) -> None:
+        with self.db.write_batch(sync=self.settings.sync) as batch:
+            put = batch.put
+            for key, value in pairs:
+                put(key, value)
+
+    def scan(self, key: bytes) -> Iterator[Pair]:
+        return self.db.iterator(start=key)  # type: ignore[no-any-return]
+
+    def frozen(self) -> Reads:
+        return _Frozen(self.db)
+
+    def items(self, reverse: bool = False) -> Iterator[Pair]:
+        return self.db.iterator(reverse=reverse)  # type: ignore[no-any-return]
+
+    def new_iterator(self, _: object = None) -> Any:
+        return self.db.iterator()
+
+    def flush(self) -> None:
+        # plyvel offers no flush of its own; compacting an empty range writes the memtable out.
+        self.db.compact_range(start=b"\xff\xff", stop=b"\xff\xff")
+
+    def compact(self) -> None:
+        self.db.compact_range()
+
+    def text(self, what: str) -> str:
+        if what not in ("stats", "sstables"):
+            return super().text(what)
+        value = self.db.get_property(f"leveldb.{what}".encode())
+        return (value or b"").decode()
+
+
+class _Frozen(Reads):
+    def __init__(self, db: Any) -> None:
+        iterator = db.iterator()
+
+        def scan(key: bytes) -> Iterator[Pair]:
+            iterator.seek(key)
+            return iterator  # type: ignore[no-any-return]
+
+        super().__init__(db.get, scan)
+        self._iterator = iterator
+
+    def close(self) -> None:
+        self._iterator.close()

@@ -1,0 +1,112 @@
+"""LMDB through py-lmdb, with a writable map: the fastest mode it has whose data outlive a killed process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .base import Engine, Pair, Reads, Unsupported
+
+MAP_SIZE = 1 << 38  # address space only
+
+
+class LmdbEngine(Engine):
+    name = "lmdb"
+    package = "lmdb"
+
+    def open(self) -> None:
+        import lmdb
+
+        sync = self.settings.sync
+        self.env = lmdb.open(
+            self.path,
+            map_size=MAP_SIZE,
+            sync=sync,
+            metasync=sync,
+            writemap=True,
+            map_async=not sync,
+            readahead=False,
+            max_spare_txns=16,
+            max_readers=64,
+        )
+        begin = self.env.begin
+
+        def get(key: bytes) -> bytes | None:
+            with begin() as txn:
+                return txn.get(key)  # type: ignore[no-any-return]
+
+        def put(key: bytes, value: bytes) -> None:
+            with begin(write=True) as txn:
+                txn.put(key, value)
+
+        def delete(key: bytes) -> None:
+            with begin(write=True) as txn:
+                txn.delete(key)
+
+        self.get, self.put, self.delete = get, put, delete
+
+    def close(self) -> None:
+        self.get = self.put = self.delete = None  # type: ignore[assignment]
+        self.env.close()
+
+    def mapping(self) -> dict[str, Any]:
+        sync = (
+            "synced per transaction" if self.settings.sync else "not synced (sync=False, writemap, map_async)"
+        )
+        return {
+            "write buffers": "none",
+            "cache": "the kernel's page cache (not bounded by the budget)",
+            "filter": "none",
+            "blocks": "4 KiB B+tree pages, no compression",
+            "log": f"none: copy on write, one transaction per write or batch, {sync}",
+            "background jobs": 0,
+        }
+
+    def multi_get(self, keys: list[bytes]) -> list[Any]:
+        with self.env.begin() as txn:
+            return list(map(txn.get, keys))
+
+    def write_many(self, pairs: list[Pair]) -> None:
+        with self.env.begin(write=True) as txn:
+            txn.cursor().putmulti(pairs)
+
+    def scan(self, key: bytes) -> Iterator[Pair]:
+        cursor = self.env.begin().cursor()
+        return cursor.iternext() if cursor.set_range(key) else iter(())
+
+    def frozen(self) -> Reads:
+        return _Frozen(self.env)
+
+    def items(self, reverse: bool = False) -> Iterator[Pair]:
+        cursor = self.env.begin().cursor()
+        if reverse:
+            return cursor.iterprev() if cursor.last() else iter(())
+        return cursor.iternext() if cursor.first() else iter(())
+
+    def new_iterator(self, _: object = None) -> Any:
+        return self.env.begin().cursor().iternext()
+
+    def flush(self) -> None:
+        self.env.sync(True)
+
+    def text(self, what: str) -> str:
+        if what != "stats":
+            raise Unsupported(f"lmdb has no {what}")
+        return "\n".join(f"{name}: {value}" for name, value in {**self.env.stat(), **self.env.info()}.items())
+
+
+class _Frozen(Reads):
+    def __init__(self, env: Any) -> None:
+        txn = env.begin()
+        cursor = txn.cursor()
+        set_range, iternext = cursor.set_range, cursor.iternext
+
+        def scan(key: bytes) -> Iterator[Pair]:
+            return iternext() if set_range(key) else iter(())
+
+        super().__init__(txn.get, scan)
+        self._txn = txn
+
+    def close(self) -> None:
+        self.get = self.scan = None  # type: ignore[assignment]
+        self._txn.abort()

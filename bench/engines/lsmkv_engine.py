@@ -1,0 +1,117 @@
+"""lsmkv itself, through its public API only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..settings import Settings
+from .base import Engine, Missing, Pair, Reads, human
+
+
+class LsmkvEngine(Engine):
+    name = "lsmkv"
+    package = "lsmkv"
+
+    @classmethod
+    def version(cls) -> str:
+        import lsmkv
+
+        if not hasattr(lsmkv, "open"):
+            raise Missing("lsmkv: this build has no lsmkv.open")
+        return super().version()
+
+    def open(self) -> None:
+        import lsmkv
+
+        self.lib = lsmkv
+        self.db = lsmkv.open(self.path, **self._options(self.settings))
+        self.get = self.db.get
+        self.put = self.db.put
+        self.delete = self.db.delete
+        self.multi_get = self.db.multi_get  # type: ignore[method-assign]
+
+    def _options(self, s: Settings) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "write_buffer_size": s.write_buffer_size,
+            "max_write_buffers": s.max_write_buffers,
+            "block_cache_size": s.cache_size,
+            "block_size": s.block_size,
+            "compression": None if s.compression == "none" else s.compression,
+            "bits_per_key": s.bits_per_key,
+            "optimize_filters_for_hits": s.optimize_filters_for_hits,
+            "sync": s.sync,
+        }
+        if s.disable_wal:
+            options["wal"] = None
+        return {**options, **self.extra}
+
+    def close(self) -> None:
+        self.get = self.put = self.delete = self.multi_get = None  # type: ignore[assignment,method-assign]
+        self.db.close()
+
+    def mapping(self) -> dict[str, Any]:
+        s = self.settings
+        log = "off" if s.disable_wal else "on, synced per write" if s.sync else "on, not synced"
+        given = {
+            "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
+            "cache": f"block cache {human(s.cache_size)}",
+            "filter": f"blocked Bloom {s.bits_per_key} bits/key",
+            "blocks": f"{human(s.block_size)}, {s.compression}",
+            "log": log,
+            "background jobs": 2,
+        }
+        return {**given, **self.extra}
+
+    def write_many(self, pairs: list[Pair]) -> None:
+        with self.db.write_batch() as batch:
+            put = batch.put
+            for key, value in pairs:
+                put(key, value)
+
+    def scan(self, key: bytes) -> Iterator[Pair]:
+        return self.db.iterator(start=key)  # type: ignore[no-any-return]
+
+    def frozen(self) -> Reads:
+        return _Frozen(self.db)
+
+    def items(self, reverse: bool = False) -> Iterator[Pair]:
+        return iter(self.db.items(reverse=reverse))
+
+    def new_iterator(self, _: object = None) -> Any:
+        return self.db.iterator()
+
+    def flush(self) -> None:
+        self.db.flush()
+
+    def compact(self) -> None:
+        self.db.compact_range()
+
+    def text(self, what: str) -> str:
+        if what == "filterstats":
+            from ..filter_report import filter_report
+
+            return filter_report(self.db.stats())
+        return str(self.db.property(f"lsmkv.{what}") or "")
+
+    def bloom(self, keys: int) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+        import lsmkv
+
+        bloom = lsmkv.BlockedBloom(keys, 0.0096)
+        return bloom.add, bloom.__contains__
+
+
+class _Frozen(Reads):
+    def __init__(self, db: Any) -> None:
+        iterator = db.iterator()
+        seek = iterator.seek
+
+        def scan(key: bytes) -> Iterator[Pair]:
+            seek(key)
+            return iterator  # type: ignore[no-any-return]
+
+        super().__init__(db.get, scan)
+        self._iterator = iterator
+
+    def close(self) -> None:
+        self._iterator.close()

@@ -1,0 +1,92 @@
+"""RocksDB through rocksdict in raw mode: bytes in, bytes out, no pickling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..settings import Settings
+from .base import Engine, Pair, human
+
+
+class RocksEngine(Engine):
+    name = "rocksdb"
+    package = "rocksdict"
+
+    def open(self) -> None:
+        import rocksdict
+
+        self.lib = rocksdict
+        self.options = self._options(self.settings)
+        self.db = rocksdict.Rdict(self.path, options=self.options)
+        writes = rocksdict.WriteOptions()
+        writes.sync = self.settings.sync
+        writes.disable_wal = self.settings.disable_wal
+        self.db.set_write_options(writes)
+        self.get = self.db.get
+        self.put = self.db.put
+        self.delete = self.db.delete
+        self.multi_get = self.db.get  # type: ignore[method-assign]
+
+    def _options(self, s: Settings) -> Any:
+        lib = self.lib
+        options = lib.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_compression_type(getattr(lib.DBCompressionType, s.compression)())
+        options.set_write_buffer_size(s.write_buffer_size)
+        options.set_max_write_buffer_number(s.max_write_buffers)
+        options.set_max_background_jobs(2)
+        options.set_optimize_filters_for_hits(bool(s.optimize_filters_for_hits))
+        table = lib.BlockBasedOptions()
+        table.set_block_cache(lib.Cache(s.cache_size))
+        table.set_block_size(s.block_size)
+        if isinstance(s.bits_per_key, (int, float)) and s.bits_per_key > 0:
+            table.set_bloom_filter(s.bits_per_key, False)
+        table.set_format_version(5)
+        options.set_block_based_table_factory(table)
+        return options
+
+    def close(self) -> None:
+        self.get = self.put = self.delete = self.multi_get = None  # type: ignore[assignment,method-assign]
+        self.db.close()
+
+    def mapping(self) -> dict[str, Any]:
+        s = self.settings
+        log = "off" if s.disable_wal else "on, synced per write" if s.sync else "on, not synced"
+        return {
+            "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
+            "cache": f"LRU block cache {human(s.cache_size)}",
+            "filter": f"full Bloom {s.bits_per_key} bits/key",
+            "blocks": f"{human(s.block_size)}, {s.compression}",
+            "log": log,
+            "background jobs": 2,
+        }
+
+    def write_many(self, pairs: list[Pair]) -> None:
+        batch = self.lib.WriteBatch(raw_mode=True)
+        put = batch.put
+        for key, value in pairs:
+            put(key, value)
+        self.db.write(batch)
+
+    def scan(self, key: bytes) -> Iterator[Pair]:
+        return self.db.items(from_key=key)  # type: ignore[no-any-return]
+
+    def items(self, reverse: bool = False) -> Iterator[Pair]:
+        return iter(self.db.items(backwards=reverse))
+
+    def new_iterator(self, _: object = None) -> Any:
+        return self.db.iter()
+
+    def flush(self) -> None:
+        self.db.flush(True)
+
+    def compact(self) -> None:
+        options = self.lib.CompactOptions()
+        options.set_bottommost_level_compaction(self.lib.BottommostLevelCompaction.force())
+        self.db.compact_range(None, None, options)
+
+    def text(self, what: str) -> str:
+        if what == "filterstats":
+            return super().text(what)
+        return str(self.db.property_value(f"rocksdb.{what}") or "")

@@ -1,0 +1,99 @@
+"""What is seen while it runs: result lines, and on a terminal a live bar below them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .report import histogram_text, repeat_line, result_line
+
+
+class Lines:
+    """Prints each result as it comes."""
+
+    def __init__(self, runs: int, histogram: bool) -> None:
+        self.runs = runs
+        self.histogram = histogram
+        self.repeats: list[dict[str, Any]] = []
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "engine":
+            self.flush_repeats()
+            self.say(f"-- {event['engine']}, run {event['run'] + 1} of {self.runs}")
+        elif kind == "result":
+            self.result(event["result"])
+        elif kind == "skip":
+            self.say(f"{event['workload']:<12} : left out, {event['message']}")
+        elif kind == "end":
+            self.flush_repeats()
+
+    def result(self, result: dict[str, Any]) -> None:
+        if self.repeats and self.repeats[0]["workload"] != result["workload"]:
+            self.flush_repeats()
+        self.repeats.append(result)
+        self.say(result_line(result))
+        for line in result["lines"]:
+            self.say(f"  {line}")
+        if self.histogram and (text := histogram_text(result)):
+            self.say(text)
+
+    def flush_repeats(self) -> None:
+        if len(self.repeats) > 1 and self.repeats[0]["ops_per_second"]:
+            self.say(repeat_line(self.repeats))
+        self.repeats = []
+
+    def close(self) -> None:
+        self.flush_repeats()
+
+
+class Bar(Lines):
+    """The same with a progress bar: operations per second, P99 and stalls of the workload under way."""
+
+    def __init__(self, runs: int, histogram: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        super().__init__(runs, histogram)
+        self.progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            transient=True,
+        )
+        self.task = self.progress.add_task("starting", total=None, speed="")
+        self.progress.start()
+
+    def say(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        super().__call__(event)
+        if event["event"] == "start":
+            self.progress.reset(
+                self.task, description=f"{event['engine']} {event['workload']}", total=None, speed=""
+            )
+        elif event["event"] == "progress":
+            self.progress.update(
+                self.task, completed=event["done"], total=event["total"], speed=_speed(event)
+            )
+
+    def close(self) -> None:
+        super().close()
+        self.progress.stop()
+
+
+def _speed(event: dict[str, Any]) -> str:
+    speed = event["done"] / event["seconds"] if event["seconds"] else 0.0
+    text = f"{speed:,.0f} ops/s"
+    if "p99" in event:
+        text += f"  p99 {event['p99'] / 1e3:.1f} us  {event['stalls']} stalls"
+    return text
+
+
+def listener(runs: int, histogram: bool) -> Lines:
+    return Bar(runs, histogram) if sys.stdout.isatty() else Lines(runs, histogram)

@@ -1,0 +1,95 @@
+"""Three pictures in one file: throughput over time, ratios, latency curves."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from lsmkv_ext.latency import Histogram
+
+from .report import engine_order
+from .runner import Gathered
+from .suites import HIDDEN
+from .table import cells, ratio
+
+
+def save_plot(gathered: Gathered, path: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(3, 1, figsize=(11, 15), constrained_layout=True)
+    colours = {name: f"C{i}" for i, name in enumerate(engine_order(gathered))}
+    _throughput(axes[0], gathered, colours)
+    _ratios(axes[1], gathered, colours)
+    _latency(axes[2], gathered, colours)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def _longest(gathered: Gathered) -> str | None:
+    """The workload with the most points in time: the one worth drawing."""
+    points: dict[str, int] = {}
+    for result in gathered.results:
+        points[result["workload"]] = points.get(result["workload"], 0) + len(result.get("series") or [])
+    best = max(points, key=points.__getitem__, default=None)
+    return best if best is not None and points[best] else None
+
+
+def _throughput(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
+    workload = _longest(gathered)
+    axis.set_title(f"throughput over time: {workload or 'no run was long enough'}")
+    for result in gathered.results:
+        first = result["run"] == 0 and result["repeat"] == 0
+        if result["workload"] != workload or not first or len(result.get("series") or []) < 2:
+            continue
+        series = [(0.0, 0), *map(tuple, result["series"])]
+        steps = list(itertools.pairwise(series))
+        times = [b[0] for a, b in steps if b[0] > a[0]]
+        speed = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in steps if b[0] > a[0]]
+        axis.plot(times, speed, label=result["engine"], color=colours.get(result["engine"]))
+    axis.set(xlabel="seconds of work", ylabel="operations per second", ylim=(0, None))
+    if axis.lines:
+        axis.legend()
+
+
+def _ratios(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
+    order = engine_order(gathered)
+    ours, peers = order[0], order[1:]
+    table = {name: row for name, row in cells(gathered.results).items() if name not in HIDDEN and ours in row}
+    width = 0.8 / max(1, len(peers))
+    for i, peer in enumerate(peers):
+        heights = [ratio(row, peer, ours) or 0 for row in table.values()]
+        places = [x + i * width for x in range(len(table))]
+        axis.bar(places, heights, width, label=peer, color=colours[peer])
+    axis.axhline(1, color="black", linewidth=0.8)
+    axis.set_xticks([x + 0.4 for x in range(len(table))], list(table), rotation=60, ha="right")
+    axis.set(title=f"time per operation over {ours}'s (above 1: {ours} is faster)", yscale="log")
+    if peers:
+        axis.legend()
+
+
+def _latency(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
+    names = {result["workload"] for result in gathered.results if "latency" in result} - HIDDEN
+    workload = "readrandom" if "readrandom" in names else min(names, default=None)
+    axis.set_title(f"latency: {workload}")
+    for result in gathered.results:
+        if (
+            result["workload"] != workload
+            or result["run"] + result["repeat"] != 0
+            or "histogram" not in result.get("latency", {})
+        ):
+            continue
+        hist = Histogram.from_dict(result["latency"]["histogram"])
+        tail = [10 ** (-i / 10) for i in range(51)]
+        axis.plot(
+            [1 / t for t in tail],
+            [hist.percentile(100 * (1 - t)) / 1e3 for t in tail],
+            label=result["engine"],
+            color=colours.get(result["engine"]),
+        )
+    axis.set(xscale="log", yscale="log", ylabel="microseconds")
+    axis.set_xticks([1, 10, 100, 1000, 1e4, 1e5], ["0", "P90", "P99", "P99.9", "P99.99", "P99.999"])
+    if axis.lines:
+        axis.legend()

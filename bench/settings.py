@@ -1,0 +1,142 @@
+"""Everything a run depends on, as one value that travels to the worker processes as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run. Names are db_bench's where it has one. Sizes in bytes, None means "as `num`" or "no limit"."""
+
+    benchmarks: str = (
+        "fillseq,fillrandom,overwrite,readrandom,readmissing,readhot,readseq,readreverse,seekrandom"
+    )
+    engines: tuple[str, ...] = ("lsmkv", "rocksdb", "leveldb", "lmdb", "dict")
+    db: str | None = None
+    use_existing_db: bool = False
+    runs: int = 1
+    num: int = 1_000_000
+    reads: int | None = None
+    writes: int | None = None
+    duration: float = 0.0
+    threads: int = 1
+    key_size: int = 16
+    value_size: int = 100
+    value_size_distribution: str = "fixed"
+    value_size_min: int = 100
+    value_size_max: int = 102400
+    compression_ratio: float = 0.5
+    compression: str = "lz4"
+    batch_size: int | None = None
+    seek_nexts: int = 0
+    cache_size: int = 64 * MIB
+    bits_per_key: float | str = 10.0
+    optimize_filters_for_hits: bool | str = False
+    block_size: int = 4096
+    write_buffer_size: int = 64 * MIB
+    max_write_buffers: int = 3
+    memory_budget: int | None = None
+    sync: bool = False
+    disable_wal: bool = False
+    seed: int = 20240601
+    distribution: str = "uniform"
+    rate: int = 0
+    readwritepercent: int = 90
+    histogram: bool = False
+    latency: bool = True
+    settle: bool = True
+    check_every: int = 64
+    report_interval_seconds: float = 0.5
+    engine_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def resolved(self) -> Settings:
+        """With the memory budget split: what the write buffers may hold at most, the rest is block cache."""
+        if self.memory_budget is None:
+            return self
+        buffers = self.write_buffer_size * 2
+        if buffers >= self.memory_budget:
+            raise ValueError(
+                f"memory_budget {self.memory_budget} leaves no block cache beside two write buffers"
+                f" of {self.write_buffer_size}; lower write_buffer_size"
+            )
+        return replace(self, cache_size=self.memory_budget - buffers)
+
+    def but(self, changes: dict[str, str]) -> Settings:
+        """A copy with fields given as text, as in `fillsync:threads=8`."""
+        known = {f.name: f for f in fields(self)}
+        typed: dict[str, Any] = {}
+        for name, text in changes.items():
+            name = ALIASES.get(name.replace("-", "_"), name.replace("-", "_"))
+            if name not in known or name in NOT_PER_STEP:
+                raise ValueError(f"{name!r} cannot be set for one benchmark")
+            typed[name] = parse_field(str(known[name].type), text)
+        return replace(self, **typed)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Settings:
+        return cls(**{**data, "engines": tuple(data["engines"])})
+
+
+ALIASES = {"bloom_bits": "bits_per_key", "value_size_distribution_type": "value_size_distribution"}
+NOT_PER_STEP = {
+    "benchmarks",
+    "engines",
+    "db",
+    "use_existing_db",
+    "runs",
+    "engine_options",
+    "num",
+    "key_size",
+    "seed",
+}
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """`4096`, `64k`, `64MB`, `1GiB` (powers of two)."""
+    plain = text.strip().lower().removesuffix("b").removesuffix("i").replace("_", "")
+    unit = plain[-1:] if plain[-1:] in UNITS else ""
+    try:
+        return int(float(plain.removesuffix(unit)) * UNITS[unit])
+    except ValueError:
+        raise ValueError(f"not a size: {text!r}") from None
+
+
+def parse_bool(text: str) -> bool:
+    low = text.strip().lower()
+    if low in ("1", "true", "yes", "on"):
+        return True
+    if low in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(f"not a yes or no: {text!r}")
+
+
+def parse_count(text: str) -> int:
+    """`1000000`, `1e6`, `1_000_000`, `10k`, `1M` (powers of ten)."""
+    plain = text.strip().lower().replace("_", "")
+    factor = {"k": 1000, "m": 1_000_000}.get(plain[-1:], 1)
+    try:
+        return int(float(plain if factor == 1 else plain[:-1]) * factor)
+    except ValueError:
+        raise ValueError(f"not a number: {text!r}") from None
+
+
+def parse_field(kind: str, text: str) -> Any:
+    """`text` as a field of the annotated type `kind`."""
+    if kind.startswith("bool"):
+        return "auto" if text == "auto" and "str" in kind else parse_bool(text)
+    if kind.startswith("int"):
+        try:
+            return parse_count(text)
+        except ValueError:
+            return parse_size(text)
+    if kind.startswith("float"):
+        return "auto" if text == "auto" and "str" in kind else float(text)
+    return text

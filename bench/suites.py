@@ -1,0 +1,62 @@
+"""Ready-made benchmark lists: the table of the README in one command."""
+
+from __future__ import annotations
+
+# Loads first, then reads over a settled database, then what changes it. A title names the row.
+TABLE = """
+fillseq:writes=300000:title=fillseq
+fillbatch:batch_size=1000:writes=300000:title=fillbatch
+fillsync:writes=1000:threads=1:title=fillsync (1 thread)
+fillsync:writes=400:threads=8:title=fillsync (8 threads)
+fillrandom
+overwrite:distribution=unique:title=overwrite
+readrandom:reads=200000:title=warm-up
+readrandom:reads=200000:title=readrandom
+readmissing:reads=200000:title=readmissing
+readhot:reads=200000:title=readhot
+multireadrandom:reads=200000:batch_size=100:title=multireadrandom
+readseq
+readreverse
+seekrandom:reads=50000:seek_nexts=10:title=seekrandom
+readwhilewriting:reads=200000:rate=20000:title=readwhilewriting
+flush
+compact
+ycsba:reads=100000:title=ycsba
+ycsbb:reads=100000:title=ycsbb
+ycsbc:reads=100000:title=ycsbc
+ycsbd:reads=100000:title=ycsbd
+ycsbe:reads=10000:title=ycsbe
+ycsbf:reads=100000:title=ycsbf
+deleterandom:writes=200000:title=deleterandom
+open
+"""
+
+FULL = """
+fillrandom:title=fillrandom (10M sustained)
+readrandom:reads=300000:title=warm-up
+readrandom:reads=300000:title=readrandom (10M cache 1/8)
+readmissing:reads=300000:title=readmissing
+multireadrandom:reads=300000:batch_size=100:title=multireadrandom
+readseq:reads=3000000:title=readseq
+seekrandom:reads=50000:seek_nexts=10:title=seekrandom
+overwrite:writes=2000000:title=overwrite
+compact
+ycsba:reads=200000:title=ycsba
+ycsbe:reads=10000:title=ycsbe
+open
+"""
+
+SCALE = """
+filluniquerandom
+readrandom:reads=100000:title=warm-up
+readrandom:reads=100000:title=readrandom
+readmissing:reads=100000:title=readmissing
+seekrandom:reads=30000:seek_nexts=10:title=seekrandom
+overwrite:writes=100000:title=overwrite
+"""
+
+SUITES = {
+    name: ",".join(text.split("\n")).strip(",")
+    for name, text in {"table": TABLE, "full": FULL, "scale": SCALE}.items()
+}
+HIDDEN = {"warm-up"}  # measured like any step, left out of the tables

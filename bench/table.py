@@ -1,0 +1,74 @@
+"""From raw results to the peers table: medians over runs and repeats, ratios against the first engine."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from .stats import Summary, summarize
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One engine at one workload."""
+
+    engine: str
+    workload: str
+    micros: Summary
+    latency: dict[str, float]
+    resources: dict[str, float | None]
+    mb_per_second: float | None
+    threads: int
+
+    @property
+    def ops_per_second(self) -> float:
+        return 1e6 / self.micros.median if self.micros.median else 0.0
+
+
+LATENCIES = ("p50", "p75", "p99", "p99.9", "p99.99", "max")
+RESOURCES = ("rss_peak", "rss_anon", "disk", "write_amplification", "cpu_seconds", "settle_seconds")
+
+
+def cells(results: list[dict[str, Any]]) -> dict[str, dict[str, Cell]]:
+    """workload -> engine -> Cell, both in order of first appearance."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for result in results:
+        if result["micros_per_op"] is not None:
+            groups.setdefault((result["workload"], result["engine"]), []).append(result)
+    table: dict[str, dict[str, Cell]] = {}
+    for (workload, engine), group in groups.items():
+        table.setdefault(workload, {})[engine] = _cell(engine, workload, group)
+    return table
+
+
+def _cell(engine: str, workload: str, group: list[dict[str, Any]]) -> Cell:
+    latency = {
+        name: statistics.median(r["latency"][name] for r in group if "latency" in r)
+        for name in LATENCIES
+        if any("latency" in r for r in group)
+    }
+    resources = {name: _median([r.get(name) for r in group]) for name in RESOURCES}
+    speeds = _median([r.get("mb_per_second") for r in group])
+    micros = summarize([r["micros_per_op"] for r in group])
+    return Cell(engine, workload, micros, latency, resources, speeds, group[0]["threads"])
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def ratio(row: dict[str, Cell], peer: str, ours: str) -> float | None:
+    """The peer's time per operation over ours: above 1, we are faster."""
+    if peer not in row or ours not in row or not row[ours].micros.median:
+        return None
+    return row[peer].micros.median / row[ours].micros.median
+
+
+def ratio_range(row: dict[str, Cell], peer: str, ours: str) -> tuple[float, float] | None:
+    """The ratio at its worst and at its best over all runs."""
+    if peer not in row or ours not in row:
+        return None
+    a, b = row[peer].micros, row[ours].micros
+    return (a.low / b.high, a.high / b.low) if b.low and b.high else None

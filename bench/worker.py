@@ -1,0 +1,84 @@
+"""One engine's run in a process of its own: reads its orders from stdin, answers in JSON lines on stdout."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+from . import probe
+from .checks import WrongAnswer
+from .engines import Unsupported
+from .session import Session
+from .settings import Settings
+from .steps import Step, parse_steps
+from .workloads import find
+
+WRONG = 3  # exit code
+
+
+def main() -> int:
+    orders = json.load(sys.stdin)
+    out = _private_stdout()
+
+    def emit(event: dict[str, Any]) -> None:
+        out.write(json.dumps(event) + "\n")
+        out.flush()
+
+    settings = Settings.from_dict(orders["settings"]).resolved()
+    gc.disable()  # its pauses would be charged to whoever happens to run
+    session = Session(orders["engine"], orders["folder"], settings, emit)
+    try:
+        if settings.use_existing_db:
+            session.restore(settings)
+        for index, step in enumerate(parse_steps(settings.benchmarks)):
+            run_step(session, settings, step, index)
+        session.close()
+        if orders.get("keep"):
+            session.save()
+    except WrongAnswer as error:
+        emit({"event": "wrong", "message": str(error)})
+        return WRONG
+    emit({"event": "end"})
+    return 0
+
+
+def _private_stdout() -> TextIO:
+    """Our own copy of stdout; what a library prints goes to stderr instead."""
+    copy = os.dup(1)
+    os.dup2(2, 1)
+    return os.fdopen(copy, "w", encoding="utf-8")
+
+
+def run_step(session: Session, settings: Settings, step: Step, index: int) -> None:
+    workload = find(step.name)
+    if workload.ordered and not session.engine_type.ordered:
+        message = f"{session.engine_type.name} keeps no order"
+        session.emit({"event": "skip", "workload": step.label, "message": message})
+        return
+    cfg = settings.but(step.flags).resolved()
+    cfg = workload.prepare(cfg) if workload.prepare else cfg
+    for attempt in range(step.warmup + step.repeat):
+        measured = attempt >= step.warmup
+        session.turn = index * 1000 + attempt
+        session.emit({"event": "start", "workload": step.label, "attempt": attempt, "warmup": not measured})
+        engine = session.ensure(cfg, fresh=workload.fresh and not settings.use_existing_db)
+        if attempt == 0:
+            session.emit({"event": "mapping", "workload": step.label, "mapping": engine.mapping()})
+        try:
+            with session.measured() as used:
+                outcome = workload.run(session, cfg)
+                used["settle_seconds"] = probe.settle() if workload.writes and cfg.settle else None
+        except Unsupported as error:
+            session.emit({"event": "skip", "workload": step.label, "message": str(error)})
+            return
+        record = session.result(step.label, cfg, outcome, used)
+        record.update(name=step.name, repeat=attempt - step.warmup)
+        if measured:
+            session.emit({"event": "result", "result": record})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,444 @@
+"""The workloads by db_bench's names.
+
+Each is a function (session, settings of the step) -> Outcome. Keys and values are made outside the
+clock, chunk by chunk; the driver's own time is what counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lsmkv_ext.keystream import Mix, Stream
+from lsmkv_ext.latency import Driver, Histogram
+
+from .session import Outcome, Session
+from .settings import Settings
+from .work import DELETE, GET, PUT, SCAN, UPDATE, Work, chunk_size, distribution_stream
+
+Run = Callable[[Session, Settings], Outcome]
+CHUNKS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Workload:
+    run: Run
+    what: str
+    fresh: bool = False  # starts from an empty database
+    writes: bool = False  # leaves background work behind, so it is followed by settling
+    prepare: Callable[[Settings], Settings] | None = None  # what the name itself implies, e.g. sync
+    ordered: bool = False  # needs keys in order
+
+
+# -- loops ------------------------------------------------------------------------------------------------
+
+
+def deducted(driver: Driver, session: Session, calls: int) -> float:
+    """Seconds in the driver's loops less what taking the timestamps cost."""
+    cost = session.timer_ns * calls if driver.hist is not None else 0.0
+    return max(driver.ns - cost, driver.ns * 0.05) / 1e9
+
+
+def run_work(
+    session: Session, cfg: Settings, work: Work, ops: int, driver: Driver, *, exact: bool = True
+) -> Outcome:
+    """`ops` operations (or `duration` seconds of them) in one thread."""
+    size, done, written, sent = chunk_size(cfg), 0, 0, 0
+    deadline = time.perf_counter() + cfg.duration if cfg.duration else None
+    while deadline is not None or done < ops:
+        chunk = work.take(size if deadline else min(size, ops - done))
+        kept = driver.run(chunk.codes, chunk.keys, chunk.values, chunk.lengths)
+        session.checker.chunk(chunk, kept, exact=exact)
+        done += len(chunk.keys)
+        bytes_put = chunk.user_bytes
+        written += bytes_put
+        sent += bytes_put
+        session.tick(done, None if deadline else ops, driver.ns / 1e9)
+        if deadline is not None and time.perf_counter() >= deadline:
+            break
+    return Outcome(
+        done, deducted(driver, session, done), None, sent + driver.bytes_read, written, driver.hist
+    )
+
+
+def make_work(session: Session, cfg: Settings, stream: Stream, op: int, **more: Any) -> Work:
+    writing = op in (PUT, UPDATE) or more.get("mix") is not None
+    generation = session.next_generation(cfg) if writing else session.generation
+    return Work(cfg, session.ledger, session.values(cfg), generation, stream, op, **more)
+
+
+def salted(cfg: Settings, salt: str, session: Session) -> int:
+    """A seed of its own for each workload name, the same for every engine."""
+    return cfg.seed * 1_000_003 + sum(ord(c) * 31**i for i, c in enumerate(salt)) % (1 << 31) + session.turn
+
+
+# -- writes -----------------------------------------------------------------------------------------------
+
+
+def fill(kind: str, share: float = 1.0) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        from .concurrent import run_threads
+
+        ops = cfg.writes or max(1, int(cfg.num * share))
+        engine = session.engine
+        assert engine is not None
+        if cfg.threads > 1:
+            return run_threads(session, cfg, PUT, kind, ops)
+        stream = distribution_stream(kind, cfg.num, salted(cfg, kind, session))
+        work = make_work(session, cfg, stream, PUT)
+        return run_work(session, cfg, work, ops, session.driver(cfg, put=engine.put))
+
+    return run
+
+
+def fill_batch(session: Session, cfg: Settings) -> Outcome:
+    engine = session.engine
+    assert engine is not None
+    size, ops = cfg.batch_size or 1000, cfg.writes or cfg.num
+    work = make_work(session, cfg, Stream("uniform", cfg.num, salted(cfg, "batch", session)), PUT)
+    driver = session.driver(cfg)
+    written = calls = 0
+    while driver.ops < ops:
+        batches = []
+        for _ in range(max(1, min(chunk_size(cfg) // size, -(-(ops - driver.ops) // size)))):
+            chunk = work.take(size)
+            batches.append(list(zip(chunk.keys, chunk.values or (), strict=True)))
+            written += chunk.user_bytes
+        driver.each(engine.write_many, batches, size)
+        calls += len(batches)
+        session.tick(driver.ops, ops, driver.ns / 1e9)
+    outcome = Outcome(driver.ops, deducted(driver, session, calls), None, written, written, driver.hist)
+    outcome.detail["batch_size"] = size
+    return outcome
+
+
+def change(op: int) -> Run:
+    """Puts, deletes or read-modify-writes of records by the chosen distribution."""
+
+    def run(session: Session, cfg: Settings) -> Outcome:
+        from .concurrent import run_threads
+
+        engine = session.engine
+        assert engine is not None
+        ops = cfg.writes or cfg.num
+        if cfg.threads > 1:
+            return run_threads(session, cfg, op, cfg.distribution, ops)
+        stream = distribution_stream(cfg.distribution, cfg.num, salted(cfg, f"change{op}", session))
+        work = make_work(session, cfg, stream, op)
+        driver = session.driver(cfg, get=engine.get, put=engine.put, delete=engine.delete)
+        outcome = run_work(session, cfg, work, ops, driver)
+        if op == UPDATE:
+            outcome.found = driver.found
+        return outcome
+
+    return run
+
+
+def delete_sequential(session: Session, cfg: Settings) -> Outcome:
+    engine = session.engine
+    assert engine is not None
+    work = make_work(session, cfg, Stream("sequential", cfg.num, 0), DELETE)
+    return run_work(session, cfg, work, cfg.writes or cfg.num, session.driver(cfg, delete=engine.delete))
+
+
+# -- reads ------------------------------------------------------------------------------------------------
+
+
+def read_points(salt: str, *, suffix: bytes = b"", share: float = 1.0) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        from .concurrent import run_threads
+
+        engine = session.engine
+        assert engine is not None
+        ops = cfg.reads or cfg.num
+        if cfg.threads > 1:
+            return run_threads(session, cfg, GET, cfg.distribution, ops, suffix=suffix)
+        span = max(1, int(cfg.num * share))
+        stream = distribution_stream(cfg.distribution, span, salted(cfg, salt, session))
+        reads = engine.frozen()
+        driver = session.driver(cfg, get=reads.get)
+        try:
+            outcome = run_work(session, cfg, make_work(session, cfg, stream, GET, suffix=suffix), ops, driver)
+        finally:
+            reads.close()
+        outcome.found = driver.found
+        return outcome
+
+    return run
+
+
+def read_all(*, reverse: bool) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        engine = session.engine
+        assert engine is not None
+        limit = min(cfg.reads or cfg.num, session.ledger.present)
+        driver = session.driver(cfg)
+        iterator = engine.items(reverse=reverse)
+        while driver.ops < limit:
+            start = driver.ops
+            taken, kept = driver.iterate(iterator, min(65536, limit - start))
+            session.checker.walk(kept, start, reverse=reverse)
+            session.tick(driver.ops, limit, driver.ns / 1e9)
+            if taken == 0:
+                session.checker.expect(b"(end of iteration)", start, limit)  # type: ignore[arg-type]
+        del iterator
+        return Outcome(
+            driver.ops, deducted(driver, session, driver.ops), driver.found, driver.bytes_read, 0, driver.hist
+        )
+
+    return run
+
+
+def seek_random(session: Session, cfg: Settings) -> Outcome:
+    engine = session.engine
+    assert engine is not None
+    stream = distribution_stream(cfg.distribution, cfg.num, salted(cfg, "seek", session))
+    work = make_work(session, cfg, stream, SCAN, scan_length=max(1, cfg.seek_nexts))
+    reads = engine.frozen()
+    driver = session.driver(cfg, scan=reads.scan)
+    try:
+        outcome = run_work(session, cfg, work, cfg.reads or cfg.num, driver)
+    finally:
+        reads.close()
+    outcome.detail.update(seek_nexts=cfg.seek_nexts, items=driver.found)
+    return outcome
+
+
+def multi_read(session: Session, cfg: Settings) -> Outcome:
+    engine = session.engine
+    assert engine is not None
+    size, ops = cfg.batch_size or 100, cfg.reads or cfg.num
+    stream = distribution_stream(cfg.distribution, cfg.num, salted(cfg, "multi", session))
+    work = make_work(session, cfg, stream, GET)
+    driver = session.driver(replace(cfg, check_every=cfg.check_every * size))
+    calls = 0
+    while driver.ops < ops:
+        chunks = [work.take(size) for _ in range(max(1, min(CHUNKS_AT_ONCE, -(-(ops - driver.ops) // size))))]
+        for i, got in driver.each(engine.multi_get, [chunk.keys for chunk in chunks], size):
+            session.checker.chunk(chunks[i], list(enumerate(got)))
+        calls += len(chunks)
+        session.tick(driver.ops, ops, driver.ns / 1e9)
+    outcome = Outcome(driver.ops, deducted(driver, session, calls), None, 0, 0, driver.hist)
+    outcome.detail["batch_size"] = size
+    return outcome
+
+
+def new_iterator(session: Session, cfg: Settings) -> Outcome:
+    engine = session.engine
+    assert engine is not None
+    driver = session.driver(replace(cfg, check_every=0))
+    ops = min(cfg.reads or cfg.num, 200_000)
+    while driver.ops < ops:
+        driver.each(engine.new_iterator, [None] * min(4096, ops - driver.ops))
+        session.tick(driver.ops, ops, driver.ns / 1e9)
+    return Outcome(driver.ops, deducted(driver, session, driver.ops), hist=driver.hist)
+
+
+# -- whole-database operations ----------------------------------------------------------------------------
+
+
+def timed_once(call: str) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        engine = session.engine
+        assert engine is not None
+        live = live_bytes(session, cfg)
+        start = time.perf_counter()
+        getattr(engine, call)()
+        outcome = Outcome(1, time.perf_counter() - start, bytes=live if call == "compact" else 0)
+        outcome.detail["live_bytes"] = live
+        return outcome
+
+    return run
+
+
+def live_bytes(session: Session, cfg: Settings) -> int:
+    """Bytes of keys and values that are in the database, exact for fixed sizes."""
+    size = cfg.value_size if cfg.value_size_distribution == "fixed" else 0
+    return session.ledger.present * (cfg.key_size + size)
+
+
+def reopen(session: Session, cfg: Settings) -> Outcome:
+    """Opening an existing database up to its first answer."""
+    engine = session.engine
+    assert engine is not None
+    hist = Histogram()
+    number = session.ledger.following(0)
+    key = b"%0*d" % (cfg.key_size, number or 0)
+    for _ in range(max(1, min(cfg.reads or 5, 5))):
+        engine.close()
+        start = time.perf_counter_ns()
+        engine.open()
+        got = engine.get(key)
+        hist.record(time.perf_counter_ns() - start)
+        session.checker.expect(
+            key, got, session.checker.value(number or 0, session.ledger.generation(number or 0))
+        )
+    return Outcome(hist.count, hist.mean * hist.count / 1e9, hist=hist)
+
+
+def print_text(what: str) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        engine = session.engine
+        assert engine is not None
+        return Outcome(lines=engine.text(what).splitlines())
+
+    return run
+
+
+# -- mixes ------------------------------------------------------------------------------------------------
+
+
+def mixed(
+    salt: str,
+    weights: dict[str, float],
+    distribution: str | None = None,
+    scan: tuple[Any, ...] = ("uniform", 100),
+) -> Run:
+    """Operations by weight. `distribution` None takes the one of the settings."""
+
+    def run(session: Session, cfg: Settings) -> Outcome:
+        engine = session.engine
+        assert engine is not None
+        seed = salted(cfg, salt, session)
+        kind = distribution or cfg.distribution
+        span = max(session.ledger.following(session.ledger.capacity - 1, -1) or 0, cfg.num - 1) + 1
+        stream = Stream("power", span, seed) if kind == "power" else distribution_stream(kind, span, seed)
+        mix = Mix(stream, weights, seed, scan)
+        driver = session.driver(cfg, get=engine.get, put=engine.put, delete=engine.delete, scan=engine.scan)
+        work = make_work(session, cfg, stream, GET, mix=mix)
+        pure = "scan" not in weights
+        outcome = run_work(session, cfg, work, cfg.reads or cfg.num, driver, exact=pure)
+        outcome.detail["weights"] = weights
+        return outcome
+
+    return run
+
+
+def read_random_write_random(session: Session, cfg: Settings) -> Outcome:
+    share = cfg.readwritepercent
+    return mixed("rrwr", {"get": share, "put": 100 - share})(session, cfg)
+
+
+def _while_writing(op: int) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        from .concurrent import while_writing
+
+        return while_writing(session, cfg, op)
+
+    return run
+
+
+def _kernel(name: str) -> Run:
+    def run(session: Session, cfg: Settings) -> Outcome:
+        from .kernels import KERNELS
+
+        return KERNELS[name](session, cfg)
+
+    return run
+
+
+def _settle(session: Session, cfg: Settings) -> Outcome:
+    from . import probe
+
+    return Outcome(1, probe.settle())
+
+
+def _synced(cfg: Settings) -> Settings:
+    return replace(cfg, sync=True)
+
+
+def _large(cfg: Settings) -> Settings:
+    return replace(cfg, value_size=100_000, value_size_distribution="fixed")
+
+
+def _pareto(cfg: Settings) -> Settings:
+    return replace(cfg, value_size_distribution="pareto")
+
+
+# YCSB's core workloads. Zipfian requests with exponent 0.99, scans of 1 to 100 records.
+YCSB: dict[str, tuple[dict[str, float], str]] = {
+    "ycsba": ({"get": 50, "put": 50}, "zipf:0.99"),
+    "ycsbb": ({"get": 95, "put": 5}, "zipf:0.99"),
+    "ycsbc": ({"get": 100}, "zipf:0.99"),
+    "ycsbd": ({"get": 95, "insert": 5}, "latest"),
+    "ycsbe": ({"scan": 95, "insert": 5}, "zipf:0.99"),
+    "ycsbf": ({"get": 50, "update": 50}, "zipf:0.99"),
+}
+
+WORKLOADS: dict[str, Workload] = {
+    "fillseq": Workload(fill("sequential"), "writes in key order", True, True),
+    "fillrandom": Workload(fill("uniform"), "writes in random order, keys repeat", True, True),
+    "filluniquerandom": Workload(fill("unique"), "writes each key once in random order", True, True),
+    "fillsync": Workload(fill("uniform", 0.001), "num/1000 writes, each synced", True, True, _synced),
+    "fill100k": Workload(fill("uniform", 0.001), "num/1000 writes of 100 kB values", True, True, _large),
+    "fillbatch": Workload(fill_batch, "random writes in batches of batch_size (1000)", True, True),
+    "overwrite": Workload(change(PUT), "random writes over an existing database", writes=True),
+    "updaterandom": Workload(change(UPDATE), "random read-modify-writes", writes=True),
+    "deleteseq": Workload(delete_sequential, "deletes in key order", writes=True),
+    "deleterandom": Workload(change(DELETE), "deletes in random order", writes=True),
+    "readseq": Workload(read_all(reverse=False), "iterates over all records", ordered=True),
+    "readreverse": Workload(read_all(reverse=True), "iterates backwards", ordered=True),
+    "readrandom": Workload(read_points("read"), "random reads"),
+    "readmissing": Workload(read_points("miss", suffix=b"."), "reads of keys that lie between existing ones"),
+    "readhot": Workload(read_points("hot", share=0.01), "random reads in 1 % of the key space"),
+    "multireadrandom": Workload(multi_read, "random reads, batch_size (100) keys per call"),
+    "seekrandom": Workload(seek_random, "random seeks, each followed by seek_nexts steps", ordered=True),
+    "newiterator": Workload(new_iterator, "makes iterators", ordered=True),
+    "readwhilewriting": Workload(_while_writing(GET), "random reads while one thread writes", writes=True),
+    "seekrandomwhilewriting": Workload(
+        _while_writing(SCAN), "random seeks while one thread writes", writes=True, ordered=True
+    ),
+    "readrandomwriterandom": Workload(
+        read_random_write_random, "readwritepercent reads, the rest writes", writes=True
+    ),
+    "mixgraph": Workload(
+        mixed("graph", {"get": 83, "put": 14, "scan": 3}, "power", ("pareto", 0.0, 2.517, 14.236, 10000)),
+        "83 % get, 14 % put, 3 % scan; power-law keys, Pareto values and scan lengths",
+        writes=True,
+        prepare=_pareto,
+        ordered=True,
+    ),
+    "compact": Workload(timed_once("compact"), "compacts the whole key range", writes=True),
+    "flush": Workload(timed_once("flush"), "writes the memtable out", writes=True),
+    "open": Workload(reopen, "reopens the database, to the first answer"),
+    "settle": Workload(_settle, "waits until background work rests"),
+    "stats": Workload(print_text("stats"), "prints the engine's statistics"),
+    "levelstats": Workload(print_text("levelstats"), "prints files and bytes per level"),
+    "sstables": Workload(print_text("sstables"), "prints the tables"),
+    "filterstats": Workload(print_text("filterstats"), "prints what the filters saved"),
+    **{
+        name: Workload(
+            mixed(name, weights, kind),
+            f"YCSB {name[-1].upper()}: "
+            + ", ".join(f"{w:g} % {op}" for op, w in weights.items())
+            + f", {kind}",
+            writes=set(weights) != {"get"},
+            ordered="scan" in weights,
+        )
+        for name, (weights, kind) in YCSB.items()
+    },
+    **{
+        name: Workload(_kernel(name), what)
+        for name, what in {
+            "bloomadd": "adds keys to a standalone filter",
+            "bloomprobe": "probes a standalone filter with absent keys",
+            "xxh3": "hashes blocks of block_size with XXH3-64",
+            "lz4comp": "compresses blocks with LZ4",
+            "lz4decomp": "decompresses blocks with LZ4",
+        }.items()
+    },
+}
+
+
+def find(name: str) -> Workload:
+    if name not in WORKLOADS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, WORKLOADS, n=1)
+        raise ValueError(f"no benchmark {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return WORKLOADS[name]
+
+
+__all__ = ["WORKLOADS", "Outcome", "Workload", "find", "run_work"]

@@ -1,0 +1,218 @@
+"""The command itself, in real processes with real engines, at a small size."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchrunner import installed_engines, run_cli
+from lsmkv_bench.workloads import WORKLOADS
+
+EVERYTHING = ",".join(
+    name
+    for name in WORKLOADS
+    if not name.startswith(("fill", "bloom", "stats", "levelstats", "sstables", "filterstats", "settle"))
+)
+SMALL = ["--num=2000", "--reads=1000", "--writes=500", "--settle=0", "--check-every=1"]
+FILLS = "fillseq,fillbatch:batch_size=100,fillsync:writes=20,fillsync:threads=4:writes=5"
+FILLS += ",fill100k:writes=3,fillrandom"
+
+
+@pytest.mark.parametrize("engine", installed_engines())
+def test_every_workload_runs_and_is_checked(bench: Any, engine: str) -> None:
+    text = f"{FILLS},filluniquerandom:writes=2000,{EVERYTHING},readseq:title=again"
+    data = bench(*SMALL, f"--engines={engine}", f"--benchmarks={text}")
+    done = {result["workload"] for result in data["results"]}
+    skipped = {skip["workload"] for skip in data["skipped"]}
+    assert len(done | skipped) == len(text.split(","))
+    assert skipped <= {
+        "readseq",
+        "again",
+        "readreverse",
+        "seekrandom",
+        "newiterator",
+        "seekrandomwhilewriting",
+        "mixgraph",
+        "ycsbe",
+        "compact",
+        "flush",
+    }
+    for result in data["results"]:
+        assert result["ops"] > 0 and result["seconds"] > 0, result["workload"]
+    assert data["results"][-1]["checked"] > 5000
+
+
+@pytest.mark.parametrize("engine", installed_engines())
+def test_threads_and_duration(bench: Any, engine: str) -> None:
+    steps = (
+        "filluniquerandom,readrandom:threads=3,overwrite:threads=2,readwhilewriting:rate=2000,"
+        "updaterandom:threads=2,readrandom:duration=0.05:title=timed,readrandom:title=after"
+    )
+    data = bench(
+        *SMALL, f"--engines={engine}", f"--benchmarks={steps.replace('random,', 'random:writes=2000,', 1)}"
+    )
+    ops = {result["workload"]: result["ops"] for result in data["results"]}
+    assert ops["readrandom:threads=3"] == 3000
+    assert ops["overwrite:threads=2"] == 1000
+    assert ops["timed"] > 0
+    found = {result["workload"]: result["found"] for result in data["results"]}
+    assert found["after"] == 1000
+
+
+def test_json_says_where_it_comes_from(bench: Any) -> None:
+    data = bench(
+        "--num=500", "--engines=dict", "--benchmarks=fillrandom,readrandom[X3-W1]", "--runs=2", "--seed=5"
+    )
+    assert data["schema"] == 1
+    assert data["versions"] == {"dict": sys.version.split()[0]}
+    assert data["settings"]["seed"] == 5
+    assert {"cpu", "cores", "memory", "system", "python", "date", "filesystem"} <= set(data["machine"])
+    assert data["command"].startswith("lsmkv-bench --num=500")
+    assert "durability" in data["mappings"]["dict"]
+    reads = [r for r in data["results"] if r["workload"] == "readrandom"]
+    assert [(r["run"], r["repeat"]) for r in reads] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    latency = reads[0]["latency"]
+    assert latency["p50"] <= latency["p75"] <= latency["p99"] <= latency["p99.9"] <= latency["p99.99"]
+    assert latency["p99.99"] <= latency["max"]
+    assert latency["histogram"]["count"] == reads[0]["ops"] == 500
+
+
+def test_same_seed_same_answers_for_every_engine(bench: Any) -> None:
+    steps = "fillrandom,overwrite:writes=300,readrandom,readhot,deleterandom:writes=300,readrandom:title=last"
+    data = bench(
+        "--num=3000", "--settle=0", f"--engines={','.join(installed_engines())}", f"--benchmarks={steps}"
+    )
+    found: dict[str, set[int]] = {}
+    for result in data["results"]:
+        if result["found"] is not None:
+            found.setdefault(result["workload"], set()).add(result["found"])
+    assert set(found) == {"readrandom", "readhot", "last"}
+    assert all(len(counts) == 1 for counts in found.values()), found
+
+
+def test_outputs_and_compare(tmp_path: Path) -> None:
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "md")}
+    words = ["--num=500", "--engines=dict", "--benchmarks=fillrandom,readrandom", "--histogram"]
+    done = run_cli(
+        *words, "--json", str(files["json"]), "--csv", str(files["csv"]), "--markdown", str(files["md"])
+    )
+    assert "micros/op" in done.stdout and "Percentiles: P50:" in done.stdout
+    with files["csv"].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["workload"] for row in rows] == ["fillrandom", "readrandom"]
+    assert "## Ratios" in files["md"].read_text()
+    same = run_cli("--load", str(files["json"]), "--compare", str(files["json"]), "--fail-if-slower", "10%")
+    assert "+0.0%" in same.stdout
+
+    data = json.loads(files["json"].read_text())
+    for result in data["results"]:
+        result["micros_per_op"] *= 0.5
+    faster = tmp_path / "faster.json"
+    faster.write_text(json.dumps(data))
+    slow = run_cli(
+        "--load", str(files["json"]), "--compare", str(faster), "--fail-if-slower=10%", check=False
+    )
+    assert slow.returncode == 1
+    assert "slower: fillrandom takes +100.0% time" in slow.stdout
+
+
+def test_slim_json_can_be_loaded(tmp_path: Path) -> None:
+    slim = tmp_path / "slim.json"
+    run_cli("--num=500", "--engines=dict", "--benchmarks=fillrandom", "--slim-json", str(slim))
+    assert "histogram" not in json.loads(slim.read_text())["results"][0]["latency"]
+    assert "fillrandom" in run_cli("--load", str(slim)).stdout
+
+
+def test_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "out.png"
+    run_cli("--num=500", "--engines=dict", "--benchmarks=fillrandom,readrandom", "--plot", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_missing_engine_is_named_and_left_out(tmp_path: Path) -> None:
+    """A package whose metadata cannot be found counts as not installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib import metadata\n"
+        "real = metadata.version\n"
+        "def version(name):\n"
+        "    if name == 'plyvel':\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        "    return real(name)\n"
+        "metadata.version = version\n"
+    )
+    done = run_cli(
+        "--num=100", "--engines=dict,leveldb", "--benchmarks=fillseq", env={"PYTHONPATH": str(tmp_path)}
+    )
+    assert "left out: leveldb: package 'plyvel' is not installed" in done.stdout
+    assert "fillseq" in done.stdout
+
+
+def test_a_wrong_answer_fails_the_run(tmp_path: Path) -> None:
+    """A dict engine that loses one write in a hundred must not get a result."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import lsmkv_bench.engines.dict_engine as m\n"
+        "real = m.DictEngine.open\n"
+        "def open(self):\n"
+        "    real(self)\n"
+        "    put = self.put\n"
+        "    self.put = lambda k, v: None if k.endswith(b'00') else put(k, v)\n"
+        "m.DictEngine.open = open\n"
+    )
+    done = run_cli(
+        "--num=2000",
+        "--engines=dict",
+        "--benchmarks=fillseq,readrandom",
+        "--check-every=1",
+        check=False,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert "dict gave a wrong answer: key b'" in done.stderr
+
+
+def test_a_dying_engine_fails_the_run(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\n"
+        "import lsmkv_bench.engines.dict_engine as m\n"
+        "m.DictEngine.write_many = lambda self, pairs: os._exit(7)\n"
+    )
+    done = run_cli(
+        "--num=2000",
+        "--engines=dict",
+        "--benchmarks=fillbatch",
+        check=False,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert "ended with 7" in done.stderr
+
+
+@pytest.mark.parametrize("engine", [name for name in installed_engines() if name != "dict"])
+def test_an_existing_database_is_read_and_checked(tmp_path: Path, engine: str) -> None:
+    base = ["--num=1000", "--settle=0", "--check-every=1", f"--engines={engine}", "--db", str(tmp_path)]
+    run_cli(*base, "--benchmarks=fillrandom")
+    done = run_cli(*base, "--use_existing_db", "--benchmarks=readrandom,readseq,overwrite,readrandom")
+    assert "micros/op" in done.stdout
+
+
+def test_existing_database_without_its_ledger_is_refused(tmp_path: Path) -> None:
+    done = run_cli(
+        "--num=100",
+        "--engines=dict",
+        "--db",
+        str(tmp_path),
+        "--use-existing-db",
+        "--benchmarks=readseq",
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "ledger" in done.stderr
+
+
+def test_list() -> None:
+    assert {line.split()[0] for line in run_cli("--list").stdout.splitlines()} == set(WORKLOADS)
