@@ -147,3 +147,135 @@ def space(out: Output, db: str) -> None:
         Column("note", "note"),
     ]
     out.rows(rows, columns, total=total, after=lambda human: human.line(f"\ntotal {units.size(total)}"))
+
+
+def versions_in_logs(tree: Tree, key: bytes) -> list[dict[str, Any]]:
+    """Every write of the key that the logs still hold, newest first. Range deletes that cover it count."""
+    from lsmkv_ext.log import dump_log
+
+    found = []
+    for entry in tree.live_logs:
+        for record in dump_log(tree.folder.file(entry.name)):
+            for op, first, second, seq in record.get("operations", ()):
+                if first == key if op != "delete_range" else first <= key < second:
+                    value = second if op == "put" else None
+                    found.append({"file": entry.name, "level": None, "seq": seq, "op": op, "value": value})
+    return sorted(found, key=lambda row: -row["seq"])
+
+
+def versions_in_tables(tree: Tree, key: bytes) -> list[dict[str, Any]]:
+    """One row per table whose key range holds the key: what its filter said, and the entry if it has one."""
+    from lsmkv_tool.tables import open_table
+
+    rows = []
+    for level, meta in tree.files:
+        if not meta.smallest <= key <= meta.largest:
+            continue
+        with open_table(tree.path(meta), meta.global_seq) as table:
+            verdict = table.probe(key)
+            entry = table.find(key)
+            covering = [seq for start, stop, seq in table.range_deletes if start <= key < stop]
+        said = ("maybe" if verdict["maybe"] else "no") if verdict["usable"] else "no filter"
+        row = {"file": f"{meta.number:06d}.sst", "level": level, "filter": said}
+        if entry is not None:
+            op = "delete" if entry[0] is None else "put"
+            rows.append(row | {"seq": entry[1], "op": op, "value": entry[0]})
+        for seq in covering:
+            rows.append(row | {"seq": seq, "op": "delete_range", "value": None})
+        if entry is None and not covering:
+            rows.append(row | {"seq": None, "op": None, "value": None})
+    return rows
+
+
+@declare(db, example="lsmkv-tool db find mydb user:00042", keys=True, values=True)
+@path_argument()
+@click.argument("key", type=KEY)
+def find(out: Output, db: str, key: bytes) -> None:
+    """Show every version of KEY: file, level, sequence number, what the filter said; newest first.
+
+    Tables whose key range holds the key but that have no entry are shown too: `no` is a read the filter saved,
+    `maybe` one it did not. Exits 1 if no version is found.
+    """
+    tree = load(db)
+    rows = [{"filter": None, **row} for row in versions_in_logs(tree, key)] + versions_in_tables(tree, key)
+    known = [row for row in rows if row["seq"] is not None]
+    current = max(known, key=lambda row: row["seq"], default=None)
+    for row in rows:
+        row["value"] = out.value(row["value"])
+        row["current"] = row is current
+    columns = [
+        num("level", "level", lambda level: f"L{level}"),
+        Column("file", "file"),
+        Column("filter", "filter"),
+        num("seq", "seq"),
+        Column("op", "op"),
+        Column("", "current", lambda yes: "<- current" if yes else ""),
+        Column("value", "value"),
+    ]
+    out.rows(rows, columns, finding=not known, empty="no table's key range holds the key")
+
+
+def flatten(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested figures as dotted names."""
+    if isinstance(value, dict):
+        return [
+            pair
+            for name, inner in value.items()
+            for pair in flatten(inner, f"{prefix}.{name}" if prefix else name)
+        ]
+    return [(prefix, value)]
+
+
+@declare(db, example=("lsmkv-tool db properties mydb", "lsmkv-tool db properties mydb lsmkv.levels"))
+@path_argument()
+@click.argument("names", nargs=-1)
+def properties(out: Output, db: str, names: tuple[str, ...]) -> None:
+    """Print the database's named properties, all or those given; exits 1 for a name it does not have."""
+    from lsmkv.reporting import PROPERTIES
+
+    with reading(db) as handle:
+        found = {name: handle.property(name) for name in names or PROPERTIES}
+    rows = [{"name": name, "value": value} for name, value in found.items()]
+
+    def show(human: Human) -> None:
+        for name, value in found.items():
+            text = "unknown property" if value is None else value
+            human.line(f"{name}: {text}" if "\n" not in text else f"{name}:\n{text}")
+
+    missing = any(value is None for value in found.values())
+    if out.mode == "human":
+        out.result({}, show, finding=missing)
+    else:
+        out.rows(rows, [], finding=missing)
+
+
+@declare(db, example="lsmkv-tool db stats mydb")
+@path_argument()
+def stats(out: Output, db: str) -> None:
+    """Print what the database counted: reads, filters, cache, log, flushes, compactions, stalls.
+
+    The figures of the running owner where it exports them (stats_export=True); otherwise those of the tables alone.
+    """
+    found = live.sample(db)
+    if found is not None:
+        source, figures = f"exported by process {found.pid}, {found.age:.1f} s ago", found.stats
+    else:
+        with reading(db) as handle:
+            source, figures = "the tables alone: no owner exports figures", handle.stats().to_dict()
+
+    def show(human: Human) -> None:
+        human.line(source)
+        for title, part in figures.items():
+            if not isinstance(part, dict):
+                continue
+            human.line()
+            human.heading(title)
+            human.fields((f"  {name}", value) for name, value in flatten(part))
+        human.line()
+        human.table(top_levels.COLUMNS, top_levels.rows(figures))
+        for alarm in figures["alarms"]:
+            human.line(f"alarm: {alarm['message']}")
+
+    live_ = found is not None
+    pid = found.pid if found else None
+    out.result({"live": live_, "pid": pid, "stats": figures}, show)
