@@ -36,6 +36,7 @@ ctypedef struct JobC:
     uint64_t target_size
     bint single_output
     bint drop_filter_if_bottom
+    bint newest_by_seq          # repair: levels are not known, so of equal keys the larger sequence number wins
     bint keep_deletes           # nothing is known about what lies below
     Interval* below             # disjoint, sorted: where older tables have keys
     size_t n_below

@@ -200,6 +200,7 @@ cdef int open_inputs(JobC* j, Status* st) noexcept nogil:
     j.orders = <MemOrder**>calloc(j.n_inputs if j.n_inputs else 1, sizeof(MemOrder*))
     if j.orders == NULL or merge_init(&j.merge, capacity, &j.rc, st) != ST_OK:
         return fail_memory(st, b"job")
+    j.merge.by_seq = j.newest_by_seq
     for i in range(j.n_inputs):
         input_ = &j.inputs[i]
         if input_.memtable != NULL:
@@ -345,7 +346,7 @@ cdef class Job:
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
                   bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
-                  uint32_t restart_interval=0):
+                  uint32_t restart_interval=0, bint newest_by_seq=False):
         cdef JobC* j = &self.j
         cdef int i
         self.directory = os.fsencode(directory)
@@ -365,6 +366,7 @@ cdef class Job:
         j.options.created_unix = int(time.time())
         j.target_size = target_file_size
         j.single_output = single_output
+        j.newest_by_seq = newest_by_seq
         j.drop_filter_if_bottom = drop_filter_if_bottom
         j.keep_deletes = below is None
         j.max_grandparent_overlap = max_grandparent_overlap

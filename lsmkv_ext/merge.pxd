@@ -33,6 +33,7 @@ ctypedef struct MergeC:
     Source** heap               # owned; valid sources, best on top
     int n_heap
     int runner                  # heap index of the second best, 0 = not known
+    bint by_seq                 # of equal keys the larger sequence number is newer, whatever the rank (repair)
     bint tie                    # the runner stands on the same key as the top
     int direction               # 1 forward, -1 backward
     ReadContext* rc             # borrowed

@@ -216,9 +216,15 @@ cdef inline int order_of(const MergeC* m, const Source* a, const Source* b) noex
     return m.direction * lsm_compare(a.e.key, a.e.klen, b.e.key, b.e.klen)
 
 
+cdef inline bint newer(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
+    if m.by_seq and a.e.seq != b.e.seq:
+        return a.e.seq > b.e.seq
+    return a.rank < b.rank
+
+
 cdef inline bint before(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
     cdef int r = order_of(m, a, b)
-    return r < 0 or (r == 0 and a.rank < b.rank)
+    return r < 0 or (r == 0 and newer(m, a, b))
 
 
 cdef void sift_down(MergeC* m, int i) noexcept nogil:
@@ -343,7 +349,7 @@ cdef int merge_next(MergeC* m) noexcept nogil:
     r = order_of(m, top, m.heap[m.runner])
     if r < 0:
         return ST_OK
-    if r == 0 and top.rank < m.heap[m.runner].rank:
+    if r == 0 and newer(m, top, m.heap[m.runner]):
         m.tie = True
         return ST_OK
     sift_down(m, 0)

@@ -1,0 +1,326 @@
+"""The data plane on its own, against a sorted model: no control plane, tiny memtables, jobs run by hand."""
+
+import itertools
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sortedcontainers import SortedDict
+
+from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.fdpool import FdPool
+from lsmkv_ext.job import FileNumbers, Job
+from lsmkv_ext.log import LogWriter
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
+
+SEED = 42
+KEYS = st.one_of(
+    st.binary(max_size=3),
+    st.integers(0, 60).map(lambda i: b"key%04d" % i),
+    st.integers(0, 20).map(lambda i: b"a-rather-long-shared-prefix/%02d" % i),
+    st.sampled_from([b"", b"\0", b"\0\0", b"\xff", b"\xff\xff", b"k", b"key"]),
+)
+VALUES = st.one_of(st.binary(max_size=8), st.integers(0, 400).map(lambda n: b"v" * n))
+
+
+class Rig(Engine):
+    """An engine whose rotations and jobs the test runs itself."""
+
+    def __init__(self, folder, buffer=2000, wal="mmap"):
+        self.folder = folder
+        self.numbers = FileNumbers(1)
+        self.cache = BlockCache(8192)
+        self.fds = FdPool(16)
+        self.buffer = buffer
+        self.wal = wal
+        self.tree = [[], [], []]
+        self._configure(folder, SEED)
+        self._start(self.tree, [Memtable(SEED, buffer)], self.new_log(), 0)
+
+    def new_log(self):
+        number = self.numbers.next()
+        return LogWriter(f"{self.folder}/{number:06d}.wal", number, mode=self.wal, previous_last_seq=self._last_seq)
+
+    def _on_full(self):
+        self._rotate(Memtable(SEED, self.buffer), self.new_log())
+
+    def run(self, inputs, drop, **kwargs):
+        result = Job(
+            inputs, directory=self.folder, numbers=self.numbers, seed=SEED, block_size=256, restart_interval=4, **kwargs
+        ).run()
+        made = []
+        for output in result["outputs"]:
+            path = f"{self.folder}/{output['number']:06d}.sst"
+            made.append(Table(path, output["number"], self.cache, self.fds))
+        return made
+
+    def flush(self):
+        with self._exclusive():
+            self._on_full()
+        memtables = self._view.memtables[1:]
+        made = self.run(memtables, memtables, single_output=True)
+        self.tree = [made + self.tree[0], *self.tree[1:]]
+        self._install(self.tree, drop=memtables)
+
+    def compact(self, level):
+        """All of a level into the next one."""
+        upper = self.tree[level] if level == 0 else [self.tree[level]]
+        inputs = [*upper, self.tree[level + 1]]
+        below = [(t.smallest, t.largest) for tables in self.tree[level + 2 :] for t in tables]
+        made = self.run([i for i in inputs if i], [], output_level=level + 1, target_file_size=1500, below=below)
+        self.tree = [
+            [] if i == level else (made if i == level + 1 else tables) for i, tables in enumerate(self.tree)
+        ]
+        self._install(self.tree)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.rig = Rig(self.folder.name)
+        self.model = SortedDict()
+        self.snapshots = []
+
+    def teardown(self):
+        self.rig._close()
+        self.folder.cleanup()
+
+    @rule(key=KEYS, value=VALUES)
+    def put(self, key, value):
+        self.rig.put(key, value)
+        self.model[key] = value
+
+    @rule(pairs=st.lists(st.tuples(KEYS, VALUES), max_size=30))
+    def put_many(self, pairs):
+        for key, value in pairs:
+            self.rig.put(key, value)
+            self.model[key] = value
+
+    @rule(key=KEYS)
+    def delete(self, key):
+        self.rig.delete(key)
+        self.model.pop(key, None)
+
+    def model_delete_range(self, start, stop):
+        if start < stop:
+            for key in list(self.model.irange(start, stop, inclusive=(True, False))):
+                del self.model[key]
+
+    @rule(start=KEYS, stop=KEYS)
+    def delete_range(self, start, stop):
+        self.rig.delete_range(start, stop)
+        self.model_delete_range(start, stop)
+
+    @rule(ops=st.lists(st.tuples(st.sampled_from(["put", "delete", "range"]), KEYS, KEYS), max_size=12))
+    def batch(self, ops):
+        batch = WriteBatch(self.rig)
+        for op, a, b in ops:
+            if op == "put":
+                batch.put(a, b)
+                self.model[a] = b
+            elif op == "delete":
+                batch.delete(a)
+                self.model.pop(a, None)
+            else:
+                batch.delete_range(a, b)
+                self.model_delete_range(a, b)
+        batch.write()
+
+    @rule()
+    def flush(self):
+        self.rig.flush()
+
+    @rule(level=st.sampled_from([0, 1]))
+    def compact(self, level):
+        self.rig.compact(level)
+
+    @precondition(lambda self: len(self.snapshots) < 4)
+    @rule()
+    def take_snapshot(self):
+        self.snapshots.append((SnapshotBase(self.rig), self.model.copy()))
+
+    @precondition(lambda self: self.snapshots)
+    @rule(reverse=st.booleans())
+    def check_snapshot(self, reverse):
+        snapshot, model = self.snapshots.pop(0)
+        expect = list(model.items())
+        assert list(snapshot._iterator(reverse=reverse)) == (expect[::-1] if reverse else expect)
+        assert snapshot.multi_get(list(model)) == list(model.values())
+        for key in list(model)[:5]:
+            assert snapshot[key] == model[key]
+
+    @rule(key=KEYS)
+    def get(self, key):
+        assert self.rig.get(key) == self.model.get(key)
+        assert (key in self.rig) == (key in self.model)
+
+    @rule(keys=st.lists(KEYS, max_size=40))
+    def multi_get(self, keys):
+        assert self.rig.multi_get(keys) == [self.model.get(key) for key in keys]
+
+    @rule(start=KEYS, stop=KEYS, reverse=st.booleans(), closed=st.booleans(), left=st.booleans())
+    def scan(self, start, stop, reverse, closed, left):
+        it = self.rig._iterator(
+            start=start, stop=stop, reverse=reverse, include_stop=closed, include_start=left
+        )
+        expect = [
+            (k, v)
+            for k, v in self.model.items()
+            if (k > start or (left and k == start)) and (k < stop or (closed and k == stop))
+        ]
+        assert list(it) == (expect[::-1] if reverse else expect)
+
+    @rule(prefix=st.sampled_from([b"", b"k", b"key00", b"a-", b"\xff", b"\0"]), reverse=st.booleans())
+    def scan_prefix(self, prefix, reverse):
+        expect = [(k, v) for k, v in self.model.items() if k.startswith(prefix)]
+        assert list(self.rig._iterator(prefix=prefix, reverse=reverse)) == (expect[::-1] if reverse else expect)
+
+    @rule(
+        moves=st.lists(st.sampled_from(["next", "prev", "seek", "start", "stop"]), max_size=25),
+        places=st.lists(KEYS, min_size=25, max_size=25),
+        reverse=st.booleans(),
+    )
+    def wander(self, moves, places, reverse):
+        keys = list(self.model)
+        if reverse:
+            keys.reverse()
+        it = self.rig._iterator(include_value=False, reverse=reverse)
+        gap = 0
+        for move, target in zip(moves, places, strict=False):
+            if move == "next":
+                expect = keys[gap] if gap < len(keys) else None
+                gap = min(gap + 1, len(keys))
+                assert next(it, None) == expect
+            elif move == "prev":
+                expect = keys[gap - 1] if gap > 0 else None
+                gap = max(gap - 1, 0)
+                try:
+                    got = it.prev()
+                except StopIteration:
+                    got = None
+                assert got == expect
+            elif move == "seek":
+                it.seek(target)
+                gap = sum(1 for k in keys if (k > target if reverse else k < target))
+            elif move == "start":
+                it.seek_to_start()
+                gap = 0
+            else:
+                it.seek_to_stop()
+                gap = len(keys)
+
+    @rule(moves=st.lists(st.sampled_from(["next", "prev"]), max_size=12), place=KEYS, before=st.booleans())
+    def cursor(self, moves, place, before):
+        keys = list(self.model)
+        cursor = self.rig._cursor()
+        if before:
+            at = sum(1 for k in keys if k <= place) - 1
+            assert cursor.seek_for_prev(place) == (at >= 0)
+        else:
+            at = sum(1 for k in keys if k < place)
+            assert cursor.seek(place) == (at < len(keys))
+        for move in moves:
+            if not cursor.valid:
+                break
+            assert cursor.item() == (keys[at], self.model[keys[at]])
+            at += 1 if move == "next" else -1
+            assert (cursor.next() if move == "next" else cursor.prev()) == (0 <= at < len(keys))
+
+    @invariant()
+    def one_state(self):
+        assert self.rig._inflight == 0
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestEngineMachine = EngineMachine.TestCase
+
+
+@pytest.fixture(params=["mmap", "write"])
+def rig(request, tmp_path):
+    engine = Rig(str(tmp_path), buffer=1 << 20, wal=request.param)
+    yield engine
+    engine._close()
+
+
+def test_scan_sees_one_state_while_writes_go_on(rig):
+    for i in range(2000):
+        rig.put(b"%05d" % i, b"old")
+    it = rig._iterator()
+    first = list(itertools.islice(it, 3))
+    for i in range(3000):
+        rig.put(b"%05d" % i, b"new")
+    rig.flush()
+    rig.compact(0)
+    rest = list(it)
+    assert [k for k, _ in first + rest] == [b"%05d" % i for i in range(2000)]
+    assert {v for _, v in first + rest} == {b"old"}
+
+
+def test_large_batch_off_the_gil_is_whole(rig):
+    batch = WriteBatch(rig)
+    for i in range(5000):
+        batch.put(b"%06d" % i, b"x" * 30)
+    assert batch.size_bytes > 64 << 10
+    batch.write()
+    assert len(batch) == 0
+    assert sum(1 for _ in rig._iterator()) == 5000
+    assert rig._last_seq == 5000
+
+
+@pytest.mark.parametrize("bad", ["text", 3, None])
+def test_wrong_types_are_refused(rig, bad):
+    with pytest.raises(TypeError):
+        rig.put(bad, b"v")
+    with pytest.raises(TypeError):
+        rig.put(b"k", bad)
+    with pytest.raises(TypeError):
+        rig.get(bad)
+    with pytest.raises(TypeError):
+        rig.delete(bad)
+    assert rig._last_seq == 0
+
+
+def test_limits(rig):
+    rig.put(b"k" * 65535, b"")
+    assert rig.get(b"k" * 65535) == b""
+    with pytest.raises(ValueError, match="65535"):
+        rig.put(b"k" * 65536, b"")
+    batch = WriteBatch(rig)
+    with pytest.raises(ValueError, match="65535"):
+        batch.put(b"k" * 65536, b"")
+
+
+def test_bytes_like_keys(rig):
+    rig.put(bytearray(b"k"), memoryview(b"value")[1:])
+    assert rig.get(memoryview(b"k")) == b"alue"
+    assert rig.multi_get([bytearray(b"k"), b"none"]) == [b"alue", None]
+
+
+def test_explain_names_each_step(rig):
+    rig.put(b"a", b"1")
+    rig.put(b"c", b"1")
+    rig.flush()
+    told = rig.explain_raw(b"a")
+    assert told["found"]
+    assert [step["source"] for step in told["steps"]] == ["memtable", "table"]
+    assert told["steps"][1]["filter"] == "maybe"
+    assert told["steps"][1]["sequence"] == 1
+    assert not rig.explain_raw(b"b")["found"]
+
+
+def test_poisoned_engine_reads_on(rig):
+    from lsmkv_ext.errors import ReadOnlyError
+
+    rig.put(b"a", b"1")
+    rig._poison(OSError(5, "fsync"))
+    with pytest.raises(ReadOnlyError, match="fsync"):
+        rig.put(b"b", b"1")
+    assert rig[b"a"] == b"1"
