@@ -1,0 +1,236 @@
+"""Carries a Plan out: builds the data plane's Job from it, runs it, and turns the result into a VersionEdit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lsmkv import filters
+from lsmkv.edit import VersionEdit
+from lsmkv.manifest import SyncError
+from lsmkv.options import Options
+from lsmkv.picker import GRANDPARENT_FILES, Kind, Plan
+from lsmkv.version import FileMeta, Version
+from lsmkv.version_set import VersionSet, file_meta
+from lsmkv_ext.job import Job
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.refilter import RefilterJob
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a piece of background work did, for the counters."""
+
+    reason: str
+    level: int
+    output_level: int
+    bytes_read: int = 0
+    bytes_written: int = 0
+    entries_in: int = 0
+    entries_out: int = 0
+    ns: int = 0
+    filter_build_ns: int = 0
+    filter_verify_ns: int = 0
+    outputs: int = 0
+
+
+class Jobs:
+    """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled together."""
+
+    def __init__(self, versions: VersionSet, seed: int) -> None:
+        self.versions = versions
+        self.seed = seed
+        self._lock = threading.Lock()
+        self._running: list[Any] = []
+        self._cancelled = False
+
+    # Cancelling and watching ---------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            for job in self._running:
+                job.cancel()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def progress(self) -> list[dict[str, int]]:
+        with self._lock:
+            return [job.progress for job in self._running]
+
+    @contextmanager
+    def _registered(self, job: Any) -> Any:
+        with self._lock:
+            self._running.append(job)
+            if self._cancelled:
+                job.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(job)
+
+    def _run(self, job: Any) -> dict[str, Any]:
+        with self._registered(job):
+            result: dict[str, Any] = job.run()
+            return result
+
+    # Flush -------------------------------------------------------------------------------------------------
+
+    def flush(self, memtables: Sequence[Memtable], reason: str = "flush") -> Result:
+        """Writes `memtables` (newest first, the oldest ones there are) into one table of L0."""
+        versions = self.versions
+        if all(m.empty for m in memtables):
+            versions.apply(VersionEdit(reason=reason), flushed=memtables)
+            return Result(reason, 0, 0)
+        options = versions.options
+        job = Job(
+            list(memtables),
+            single_output=True,
+            below=None,
+            **self._table_options(options, versions.current, 0),
+        )
+        outcome = self._run(job)
+        added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
+        return _result(outcome, reason, 0, 0, len(added))
+
+    def _table_options(self, options: Options, version: Version, level: int) -> dict[str, Any]:
+        return {
+            "directory": self.versions.directory,
+            "numbers": self.versions.numbers,
+            "output_level": level,
+            "target_file_size": options.target_file_size,
+            "compression": options.compression_at(level),
+            "block_size": options.block_size,
+            "millibits": filters.millibits_for(options, version, level),
+            "seed": self.seed,
+            "verify_filters": options.verify_filters,
+            "prefix": options.prefix,
+        }
+
+    # Plans -------------------------------------------------------------------------------------------------
+
+    def run(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None = None) -> Result:
+        """`shifts` is the VersionSet's counter when the plan was made: levels renumbered since then move its output."""
+        if plan.kind is Kind.MOVE:
+            return self._move(plan, shifts)
+        if plan.kind is Kind.SHIFT:
+            self.versions.apply(VersionEdit(shift=plan.shift, reason=plan.reason))
+            return Result(plan.reason, 0, 0)
+        if plan.kind is Kind.FILTERS:
+            return self._rebuild_filter(plan, shifts)
+        return self._compact(plan, shifts, watch)
+
+    def _output_level(self, plan: Plan, shifts: int) -> int:
+        return plan.shifted(self.versions.shifts - shifts).output_level
+
+    def _move(self, plan: Plan, shifts: int) -> Result:
+        with self.versions.commit:
+            level = self._output_level(plan, shifts)
+            moved = tuple((f.number, level) for f in plan.upper)
+            self.versions.apply(VersionEdit(moved=moved, reason=f"move: {plan.reason}"))
+        return Result(plan.reason, plan.level, plan.output_level)
+
+    def _compact(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None) -> Result:
+        versions = self.versions
+        options = versions.options
+        version = versions.current
+        inputs: list[Any] = []
+        if plan.level == 0:
+            inputs += versions.tables_of(plan.upper)
+        else:
+            inputs.append(versions.tables_of(plan.upper))
+        if plan.lower:
+            inputs.append(versions.tables_of(plan.lower))
+        level = self._output_level(plan, shifts)
+        job = Job(
+            inputs,
+            below=[(f.smallest, f.largest) for f in version.below(level, plan.span)],
+            grandparents=[(f.smallest, f.largest, f.size) for f in plan.grandparents],
+            max_grandparent_overlap=GRANDPARENT_FILES * options.target_file_size,
+            drop_filter_if_bottom=options.optimize_filters_for_hits is True,
+            **self._table_options(options, version, level),
+        )
+        if watch is not None:
+            watch(job)
+        outcome = self._run(job)
+        removed = tuple(f.number for f in plan.inputs)
+        with versions.commit:
+            level = self._output_level(plan, shifts)
+            added = self._commit(
+                outcome, level, lambda files: VersionEdit(removed=removed, added=files, reason=plan.reason)
+            )
+        return _result(outcome, plan.reason, plan.level, plan.output_level, len(added))
+
+    def _rebuild_filter(self, plan: Plan, shifts: int) -> Result:
+        versions = self.versions
+        options = versions.options
+        (old,) = plan.upper
+        (table,) = versions.tables_of(plan.upper)
+        level = self._output_level(plan, shifts)
+        job = RefilterJob(
+            table,
+            directory=versions.directory,
+            numbers=versions.numbers,
+            level=level,
+            millibits=filters.millibits_for(options, versions.current, level),
+            verify_filters=options.verify_filters,
+            prefix=options.prefix,
+        )
+        outcome = self._run(job)
+        with versions.commit:
+            level = self._output_level(plan, shifts)
+            edit = lambda files: VersionEdit(removed=(old.number,), added=files, reason=plan.reason)  # noqa: E731
+            added = self._commit(outcome, level, edit, global_seq=old.global_seq)
+        return _result(outcome, plan.reason, level, level, len(added))
+
+    # Results -----------------------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        outcome: dict[str, Any],
+        level: int,
+        make_edit: Callable[[tuple[tuple[int, FileMeta], ...]], VersionEdit],
+        *,
+        flushed: Sequence[Memtable] = (),
+        global_seq: int = 0,
+    ) -> list[FileMeta]:
+        """Opens the outputs (their first check), makes the edit durable and visible. On failure the outputs go."""
+        versions = self.versions
+        numbers = [output["number"] for output in outcome["outputs"]]
+        try:
+            files = [file_meta(output, level, global_seq) for output in outcome["outputs"]]
+            tables = [versions.open_table(f) for f in files]
+            versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed)
+        except SyncError:
+            # The edit may have reached the disk all the same: then these files are the data.
+            raise
+        except BaseException:
+            versions.discard_outputs(numbers)
+            raise
+        return files
+
+
+def _result(outcome: dict[str, Any], reason: str, level: int, output_level: int, outputs: int) -> Result:
+    return Result(
+        reason,
+        level,
+        output_level,
+        bytes_read=outcome["bytes_read"],
+        bytes_written=outcome["bytes_written"],
+        entries_in=outcome["entries_in"],
+        entries_out=outcome["entries_out"],
+        ns=outcome["ns"],
+        filter_build_ns=_sum(outcome["outputs"], "filter_build_ns"),
+        filter_verify_ns=_sum(outcome["outputs"], "filter_verify_ns"),
+        outputs=outputs,
+    )
+
+
+def _sum(outputs: Iterable[dict[str, Any]], name: str) -> int:
+    return sum(output.get(name, 0) for output in outputs)
