@@ -42,6 +42,8 @@ log = logging.getLogger("lsmkv")
 
 # How often a reader beside a live writer starts over because files changed under it.
 READ_ATTEMPTS = 20
+# A log whose known-synced offset is this has no synced record.
+LOG_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _replay_one(
 
 
 def _drop_log(path: str, found: dict[str, Any], options: Options, report: RecoveryReport) -> None:
-    if found["synced_records"] and options.recovery != "salvage":
+    if found["known_synced"] > LOG_HEAD_BYTES and options.recovery != "salvage":
         raise CorruptionError("synced records follow a hole in the logs", path, 0)
     report.torn.append(TornTail(path, 0, found["bytes"], "an older log lost its end"))
 
@@ -292,15 +294,18 @@ def open_for_writing(directory: str, options: Options, lock: DatabaseLock, repor
     versions = VersionSet(directory, options, state, tables, cache, fds, numbers)
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
-    _begin(versions, memtables, last_seq)
+    _begin(versions, memtables, last_seq, created)
     report.orphans_removed = remove_orphans(versions)
     report.seconds = time.monotonic() - began
     return versions
 
 
-def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int) -> None:
+def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, created: bool) -> None:
     """Replayed writes go into a table at once: then the old logs are done with, torn ends and dropped ones included."""
-    options, directory = versions.options, versions.directory
+    directory = versions.directory
+    if created:
+        # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
+        versions.start(VersionEdit(logged=False, reason="create"))
     with undo_on_failure() as made:
         added: tuple[tuple[int, FileMeta], ...] = ()
         if memtables:
