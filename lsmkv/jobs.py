@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,10 @@ from lsmkv.edit import VersionEdit
 from lsmkv.manifest import SyncError
 from lsmkv.options import Options
 from lsmkv.picker import GRANDPARENT_FILES, Kind, Plan
-from lsmkv.version import FileMeta, Version
+from lsmkv.version import FileMeta, KeyRange, Version
 from lsmkv.version_set import VersionSet, file_meta
 from lsmkv_ext.job import Job
 from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.refilter import RefilterJob
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,11 @@ class Result:
 class Jobs:
     """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled together."""
 
-    def __init__(self, versions: VersionSet, seed: int) -> None:
+    def __init__(self, versions: VersionSet) -> None:
         self.versions = versions
-        self.seed = seed
+        self.seed = versions.state.seed
+        # Wired by the database: what its readers did so far, for filters that follow them.
+        self.read_counters: Callable[[], Mapping[str, Any]] = dict
         self._lock = threading.Lock()
         self._running: list[Any] = []
         self._cancelled = False
@@ -88,18 +89,29 @@ class Jobs:
         if all(m.empty for m in memtables):
             versions.apply(VersionEdit(reason=reason), flushed=memtables)
             return Result(reason, 0, 0)
-        options = versions.options
-        job = Job(
-            list(memtables),
-            single_output=True,
-            below=None,
-            **self._table_options(options, versions.current, 0),
-        )
-        outcome = self._run(job)
+        outcome = self.write_memtables(memtables)
         added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
         return _result(outcome, reason, 0, 0, len(added))
 
-    def _table_options(self, options: Options, version: Version, level: int) -> dict[str, Any]:
+    def write_memtables(self, memtables: Sequence[Memtable]) -> dict[str, Any]:
+        """The job alone: one table, no edit."""
+        options = self._table_options(self.versions.options, self.versions.current, 0, None)
+        return self._run(Job(list(memtables), single_output=True, below=None, **options))
+
+    def policy(self, version: Version) -> filters.FilterPolicy:
+        options = self.versions.options
+        return filters.FilterPolicy.of(options, filters.observe(version, options, self.read_counters()))
+
+    def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
+        """Bits per key x 1000 for a table that covers `span` (None: a flush)."""
+        bottommost = span is not None and level > 0 and not version.below(level, span)
+        # With True the job itself leaves the filter out of each output that is bottommost for its own keys.
+        by_output = self.versions.options.optimize_filters_for_hits is True
+        return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
+
+    def _table_options(
+        self, options: Options, version: Version, level: int, span: KeyRange | None
+    ) -> dict[str, Any]:
         return {
             "directory": self.versions.directory,
             "numbers": self.versions.numbers,
@@ -107,7 +119,7 @@ class Jobs:
             "target_file_size": options.target_file_size,
             "compression": options.compression_at(level),
             "block_size": options.block_size,
-            "millibits": filters.millibits_for(options, version, level),
+            "millibits": self.millibits(version, level, span),
             "seed": self.seed,
             "verify_filters": options.verify_filters,
             "prefix": options.prefix,
@@ -154,7 +166,7 @@ class Jobs:
             grandparents=[(f.smallest, f.largest, f.size) for f in plan.grandparents],
             max_grandparent_overlap=GRANDPARENT_FILES * options.target_file_size,
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
-            **self._table_options(options, version, level),
+            **self._table_options(options, version, level, plan.span),
         )
         if watch is not None:
             watch(job)
@@ -178,7 +190,7 @@ class Jobs:
             directory=versions.directory,
             numbers=versions.numbers,
             level=level,
-            millibits=filters.millibits_for(options, versions.current, level),
+            millibits=self._wanted_millibits(versions.current, level, old),
             verify_filters=options.verify_filters,
             prefix=options.prefix,
         )
@@ -188,6 +200,10 @@ class Jobs:
             edit = lambda files: VersionEdit(removed=(old.number,), added=files, reason=plan.reason)  # noqa: E731
             added = self._commit(outcome, level, edit, global_seq=old.global_seq)
         return _result(outcome, plan.reason, level, level, len(added))
+
+    def _wanted_millibits(self, version: Version, level: int, f: FileMeta) -> int:
+        bottommost = filters.is_bottommost(version, level, f)
+        return self.policy(version).millibits_for(level, bottommost=bottommost)
 
     # Results -----------------------------------------------------------------------------------------------
 

@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from lsmkv import filenames, filters
+from lsmkv import filenames
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
-from lsmkv.lockfile import DatabaseLock
+from lsmkv.jobs import Jobs
+from lsmkv.lockfile import DatabaseLock, is_locked
 from lsmkv.manifest import (
     ManifestState,
     read_current,
@@ -33,7 +34,7 @@ from lsmkv.version import FileMeta
 from lsmkv.version_set import VersionSet, file_meta
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers, Job
+from lsmkv_ext.job import FileNumbers
 from lsmkv_ext.log import LogWriter, replay_log
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.table import Table
@@ -127,7 +128,7 @@ def open_tables(
 
 def check_table(table: Table, f: FileMeta, path: str) -> None:
     """The table is the one the manifest means, not another one under its name."""
-    found = (table.smallest, table.largest, table.entries)
+    found = (table.smallest, table.largest, table.n_entries)
     if found != (f.smallest, f.largest, f.entries):
         raise CorruptionError("table does not match the manifest", path)
 
@@ -221,8 +222,6 @@ def open_for_reading(directory: str, options: Options, report: RecoveryReport) -
 
 
 def _changed_meanwhile(directory: str, attempt: int) -> bool:
-    from lsmkv.lockfile import is_locked
-
     if not is_locked(directory) and attempt:
         return False
     time.sleep(0.005 * (attempt + 1))
@@ -333,23 +332,7 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
 
 
 def _flush_replayed(versions: VersionSet, memtables: list[Memtable]) -> dict[str, Any]:
-    options = versions.options
-    job = Job(
-        memtables,
-        directory=versions.directory,
-        numbers=versions.numbers,
-        output_level=0,
-        target_file_size=options.target_file_size,
-        compression=options.compression_at(0),
-        block_size=options.block_size,
-        millibits=filters.millibits_for(options, versions.current, 0),
-        seed=versions.state.seed,
-        verify_filters=options.verify_filters,
-        prefix=options.prefix,
-        below=None,
-        single_output=True,
-    )
-    (output,) = job.run()["outputs"]
+    (output,) = Jobs(versions).write_memtables(memtables)["outputs"]
     result: dict[str, Any] = output
     return result
 

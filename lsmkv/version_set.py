@@ -34,7 +34,6 @@ from lsmkv_ext.job import FileNumbers
 from lsmkv_ext.log import LogWriter
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.table import Table
-from lsmkv_ext.view import View
 
 log = logging.getLogger("lsmkv")
 
@@ -68,9 +67,9 @@ class VersionSet:
         self.logs: dict[int, LogWriter] = {}  # by number; the newest is the one in use
         self.poisoned: BaseException | None = None
         self.shifts = 0  # sum of all level shifts since the database was opened
-        self.publish: Callable[[View], None] = lambda view: None
+        # Wired by the database: how a new tree reaches its readers, and an error its writers.
+        self.publish: Callable[[list[list[Table]], Sequence[Memtable]], None] = lambda levels, flushed: None
         self.on_poison: Callable[[BaseException], None] = lambda error: None
-        self.forget_logs: Callable[[int], None] = lambda below: None
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
         self._dropped = 0  # tables dropped from the tree whose files are still there
         self._dead_files: list[str] = []  # names whose unlink failed, for another try
@@ -95,18 +94,14 @@ class VersionSet:
         with self.lock:
             return [self.tables[f.number] for f in files]
 
-    def make_view(self) -> View:
+    def table_levels(self) -> list[list[Table]]:
         with self.lock:
-            memtables = self.immutables if self.active is None else [self.active, *self.immutables]
-            return View(memtables, [self.tables_of(files) for files in self.current.levels])
+            return [self.tables_of(files) for files in self.current.levels]
 
-    def first_needed_log(self) -> int:
-        """Logs with a smaller number are covered by tables."""
+    def memtables(self) -> list[Memtable]:
+        """Newest first; the active one leads."""
         with self.lock:
-            live = [m.number for m in self.immutables]
-            if self.active is not None:
-                live.append(self.active.number)
-            return min(live, default=self.state.log_number)
+            return list(self.immutables) if self.active is None else [self.active, *self.immutables]
 
     # Changes -----------------------------------------------------------------------------------------------
 
@@ -140,7 +135,7 @@ class VersionSet:
                 raise
             with self.lock:
                 self._install(edit, version, opened, flushed)
-                self.publish(self.make_view())
+                self.publish(self.table_levels(), flushed)
         self.drop_logs()
         self.collect_garbage()
 
@@ -239,17 +234,15 @@ class VersionSet:
     # Files that have served ----------------------------------------------------------------------------------
 
     def drop_logs(self) -> None:
-        """Closes and removes the logs that the durable manifest no longer needs."""
+        """Removes the logs that the durable manifest no longer needs."""
         with self.lock:
             below = self.state.log_number
             done = [number for number in self.logs if number < below]
-            writers = [self.logs.pop(number) for number in done]
-        if not done:
-            return
-        self.forget_logs(below)
-        for writer in writers:
-            writer.close()
-            self.remove(filenames.log_name(writer.number))
+            for number in done:
+                # Not closed here: a sync of another thread may be in it. Its descriptor goes with the last reference.
+                del self.logs[number]
+        for number in done:
+            self.remove(filenames.log_name(number))
 
     @property
     def waiting_for_readers(self) -> bool:
@@ -296,8 +289,6 @@ class VersionSet:
     def close(self) -> None:
         with self.commit, self.lock:
             self.collect_garbage()
-            for writer in self.logs.values():
-                writer.close()
             self.logs.clear()
             if self.manifest is not None:
                 self.manifest.close()

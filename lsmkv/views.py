@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from lsmkv_ext.cursor import Cursor
-
 T = TypeVar("T", covariant=True)
 Key = bytes | bytearray | memoryview
 
@@ -17,7 +15,16 @@ class Scannable(Protocol):
 
     def get(self, key: Any, default: Any = None) -> Any: ...
     def __contains__(self, key: object) -> bool: ...
-    def _scan(self, span: Span, *, keys: bool, values: bool) -> Cursor: ...
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Key | None = None,
+        stop: Key | None = None,
+        prefix: Key | None = None,
+        include_key: bool = True,
+        include_value: bool = True,
+    ) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -36,10 +43,6 @@ class Span:
             and (self.prefix is None or key.startswith(bytes(self.prefix)))
         )
 
-    @property
-    def whole(self) -> bool:
-        return self.start is None and self.stop is None and self.prefix is None
-
 
 class _View(Generic[T]):
     __slots__ = ("_source", "_span")
@@ -50,19 +53,29 @@ class _View(Generic[T]):
         self._source = source
         self._span = span
 
+    def _scan(self, span: Span, *, keys: bool, values: bool) -> Iterator[Any]:
+        return self._source.iterator(
+            start=span.start,
+            stop=span.stop,
+            prefix=span.prefix,
+            reverse=span.reverse,
+            include_key=keys,
+            include_value=values,
+        )
+
     def __iter__(self) -> Iterator[T]:
-        return self._source._scan(self._span, keys=self._keys, values=self._values)
+        return self._scan(self._span, keys=self._keys, values=self._values)
 
     def __reversed__(self) -> Iterator[T]:
         span = replace(self._span, reverse=not self._span.reverse)
-        return self._source._scan(span, keys=self._keys, values=self._values)
+        return self._scan(span, keys=self._keys, values=self._values)
 
     def __len__(self) -> int:
         """Exact, by a scan."""
-        return sum(1 for _ in self._source._scan(self._span, keys=True, values=False))
+        return count(self._scan(self._span, keys=True, values=False))
 
     def __bool__(self) -> bool:
-        return any(True for _ in self._source._scan(self._span, keys=True, values=False))
+        return next(self._scan(self._span, keys=True, values=False), None) is not None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._source!r}, {self._span!r})"
@@ -93,3 +106,61 @@ class ItemsView(_View[tuple[bytes, bytes]], Collection[tuple[bytes, bytes]]):
             return False
         key, value = item
         return self._span.holds(bytes(key)) and self._source.get(key) == value
+
+
+def count(scan: Iterator[Any]) -> int:
+    """How many items an iterator still has; by its own `skip` where it has one, which makes no objects."""
+    skip = getattr(scan, "skip", None)
+    if skip is None:
+        return sum(1 for _ in scan)
+    total = 0
+    while step := skip(1 << 30):
+        total += step
+    return total
+
+
+class OrderedMapping:
+    """The reading half of a mapping in key order, from `iterator` alone. Mixed into databases and snapshots."""
+
+    def keys(
+        self: Scannable,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        prefix: Key | None = None,
+        reverse: bool = False,
+    ) -> KeysView:
+        return KeysView(self, Span(start, stop, prefix, reverse))
+
+    def values(
+        self: Scannable,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        prefix: Key | None = None,
+        reverse: bool = False,
+    ) -> ValuesView:
+        return ValuesView(self, Span(start, stop, prefix, reverse))
+
+    def items(
+        self: Scannable,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        prefix: Key | None = None,
+        reverse: bool = False,
+    ) -> ItemsView:
+        return ItemsView(self, Span(start, stop, prefix, reverse))
+
+    def __iter__(self: Scannable) -> Iterator[bytes]:
+        return self.iterator(include_value=False)
+
+    def __reversed__(self: Scannable) -> Iterator[bytes]:
+        return self.iterator(include_value=False, reverse=True)
+
+    def __len__(self: Scannable) -> int:
+        """Exact, by a scan over all keys."""
+        return count(self.iterator(include_value=False))
+
+    def __bool__(self: Scannable) -> bool:
+        return next(self.iterator(include_value=False), None) is not None
