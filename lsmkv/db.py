@@ -1,4 +1,6 @@
-"""DB: the engine's calls with the control plane behind them. Wiring; what decides and what works is elsewhere."""
+"""DB: the engine's calls with the control plane behind them. Wiring; what decides and what works is
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,17 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, properties, recovery
+from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
+
+from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, recovery, reporting
 from lsmkv.errors import ClosedError, Error, ReadOnlyError
 from lsmkv.jobs import Jobs
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.manifest import replace_file
+from lsmkv.metrics import Stats
 from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose_range, files_to_compact
 from lsmkv.prefixed import PrefixedDB
@@ -25,11 +33,6 @@ from lsmkv.scheduler import Pressure, Scheduler
 from lsmkv.version import KeyRange, Version
 from lsmkv.version_set import VersionSet
 from lsmkv.views import Key, OrderedMapping
-from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.cursor import Cursor, Iterator
-from lsmkv_ext.engine import Engine, SnapshotBase
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -37,7 +40,9 @@ Progress = Callable[[int, int], None]
 
 
 class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
-    """One state of the database: a mapping with the same reads. It holds files until it is closed or collected."""
+    """One state of the database: a mapping with the same reads. It holds files until it is closed or
+    collected.
+    """
 
     iterator = SnapshotBase._iterator
     cursor = SnapshotBase._cursor
@@ -82,7 +87,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         lifecycle.register(self)
 
     def _wire(self) -> None:
-        """The background refers to the database weakly, so that one nobody holds any more can be collected."""
+        """The background refers to the database weakly, so that one nobody holds any more can be
+        collected.
+        """
         this = weakref.ref(self)
 
         def publish(levels: list[list[Table]], flushed: Sequence[Memtable]) -> None:
@@ -92,7 +99,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         def on_poison(error: BaseException) -> None:
             if (db := this()) is not None:
                 db._poison(error)
-            self_scheduler().wake()
+            scheduler = background()
+            if scheduler is not None:
+                scheduler.wake()
 
         def set_pressure(pressure: Pressure) -> None:
             if (db := this()) is not None:
@@ -109,8 +118,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         def counters() -> Mapping[str, Any]:
             return {} if (db := this()) is None else db.counters()
 
-        scheduler = self._scheduler
-        self_scheduler = weakref.ref(scheduler).__call__  # type: ignore[assignment]
+        background = weakref.ref(self._scheduler)
         self._versions.publish = publish
         self._versions.on_poison = on_poison
         self._scheduler.set_pressure = set_pressure
@@ -165,12 +173,13 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def approximate_size(self, start: Key | None = None, stop: Key | None = None) -> int:
         """Bytes of table files that the range takes up."""
         self._check_open()
-        return properties.approximate_size(self._versions, start, stop)
+        return reporting.approximate_size(self._versions, _key(start), _key(stop))
 
     # Writing -----------------------------------------------------------------------------------------------
 
     def write_batch(self, *, transaction: bool = True, sync: bool | None = None) -> WriteBatch:
-        """A batch of writes that becomes visible at once. As a context manager it writes at the end of the block;
+        """A batch of writes that becomes visible at once. As a context manager it writes at the end of the
+        block;
         with `transaction` (the default) not if the block raised.
         """
         self._check_open()
@@ -244,17 +253,21 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         if wait:
             _compact(self._scheduler, span, progress)
         else:
-            self._scheduler.in_background("compact-range", lambda s=self._scheduler: _compact(s, span, progress))
+            self._scheduler.in_background(
+                "compact-range", lambda s=self._scheduler: _compact(s, span, progress)
+            )
 
     def rebuild_filters(self, level: int | None = None) -> int:
-        """Gives every table whose filter does not suit its level, options or seed a new one; how many there were."""
+        """Gives every table whose filter does not suit its level, options or seed a new one; how many there
+        were.
+        """
         self._require_writable()
         rebuilt = 0
         done: set[int] = set()
         while True:
             with self._versions.lock:
                 version = self._versions.current
-                owed = self.filter_debt()
+                owed = _payable(self.filter_debt())
                 waiting = [
                     (n, f)
                     for n, files in enumerate(version.levels)
@@ -277,14 +290,14 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         versions = self._versions
         with versions.lock:
             version = versions.current
-            infos = {number: table.filter_info for number, table in versions.tables.items()}
+            infos = dict(versions.filter_infos)
         return filters.debts(version, self._jobs.policy(version), infos, self.seed)
 
     def _hints(self, version: Version, options: Options) -> Hints:
         if options.filter_debt_ratio is None:
             return NO_HINTS
         if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
-            owed = self.filter_debt()
+            owed = _payable(self.filter_debt())
             over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
             self._debts = (version, options, Hints(filter_debt=frozenset(owed)) if over else NO_HINTS)
         return self._debts[2]
@@ -308,7 +321,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._set_shadow_period(round(1 / ratio) if ratio else 0)
 
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:
-        """A second database at `dest` with the state of now. Tables are hard links where the file system can."""
+        """A second database at `dest` with the state of now. Tables are hard links where the file
+        system can.
+        """
         self._require_writable()
         self.flush()
         checkpoint.create(self._versions, os.fspath(dest))
@@ -319,7 +334,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         ingest.ingest(self, [os.fspath(path) for path in paths], move)
 
     def refresh(self) -> None:
-        """A read-only handle sees what was written since it was opened. On a writing handle there is nothing to do."""
+        """A read-only handle sees what was written since it was opened. On a writing handle there is nothing
+        to do.
+        """
         self._check_open()
         if not self.readonly:
             return
@@ -338,25 +355,23 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return self._scheduler.counters
 
     def property(self, name: str) -> str | None:
-        """A named fact as text, None for an unknown name; `lsmkv.properties` lists the names."""
+        """A named fact as text, None for an unknown name; `lsmkv.reporting.PROPERTIES` has the names."""
         self._check_open()
-        return properties.lookup(self, name)
+        return reporting.lookup(self, name)
 
-    def stats(self) -> Any:
-        from lsmkv import metrics
-
+    def stats(self) -> Stats:
+        """Everything counted since the database was opened (or `reset_stats`), and what there is now."""
         self._check_open()
-        return metrics.build_stats(self)
+        return reporting.stats(self)
 
     def reset_stats(self) -> None:
         self._check_open()
         self.reset_counters()
         self._scheduler.reset_counters()
 
-    def explain(self, key: Key) -> Any:
-        from lsmkv import metrics
-
-        return metrics.build_explain(self, self.explain_raw(key))
+    def explain(self, key: Key) -> reporting.Explain:
+        """Traces one lookup: every file considered, what its filter said, the block, from where, how long."""
+        return reporting.explain(self, key)
 
     def _tick(self) -> None:
         options = self.options
@@ -383,7 +398,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     # The end -----------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Flushes, waits for calls in flight, ends the background work. Afterwards every call raises ClosedError."""
+        """Flushes, waits for calls in flight, ends the background work. Afterwards every call raises
+        ClosedError.
+        """
         self._shut(flush=True)
 
     def _close_at_exit(self) -> None:
@@ -424,7 +441,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return None
 
     def _forked(self) -> None:
-        """In a forked child: the engine refuses every call by itself; nothing here may touch a file or a lock."""
+        """In a forked child: the engine refuses every call by itself; nothing here may touch a file or a
+        lock.
+        """
 
     def __del__(self) -> None:
         if getattr(self, "_scheduler", None) is None or self.closed or self._pid != os.getpid():
@@ -445,10 +464,17 @@ def _key(key: Key | None) -> bytes | None:
     return bytes(memoryview(key))
 
 
+def _payable(owed: Mapping[int, str]) -> dict[int, str]:
+    """A table hashed with another seed has that seed in its blocks too: only a compaction changes it."""
+    return {number: reason for number, reason in owed.items() if reason != "seed"}
+
+
 def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
     taken = {f.number for other in busy for f in other.inputs}
     present = version.level_of(plan.upper[0].number) == plan.level
-    spans = any(other.output_level == plan.level and other.inputs and other.span.overlaps(plan.span) for other in busy)
+    spans = any(
+        other.output_level == plan.level and other.inputs and other.span.overlaps(plan.span) for other in busy
+    )
     return plan if present and plan.upper[0].number not in taken and not spans else None
 
 

@@ -1,22 +1,27 @@
-"""Carries a Plan out: builds the data plane's Job from it, runs it, and turns the result into a VersionEdit."""
+"""Carries a Plan out: builds the data plane's Job from it, runs it, and turns the result into a
+VersionEdit.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from lsmkv import filters
+from lsmkv_ext.job import Job
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.refilter import rebuild_table_filter
+
+from lsmkv import filenames, filters
 from lsmkv.edit import VersionEdit
 from lsmkv.manifest import SyncError
 from lsmkv.options import Options
 from lsmkv.picker import GRANDPARENT_FILES, Kind, Plan
 from lsmkv.version import FileMeta, KeyRange, Version
 from lsmkv.version_set import VersionSet, file_meta
-from lsmkv_ext.job import Job
-from lsmkv_ext.memtable import Memtable
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,9 @@ class Result:
 
 
 class Jobs:
-    """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled together."""
+    """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled
+    together.
+    """
 
     def __init__(self, versions: VersionSet) -> None:
         self.versions = versions
@@ -48,7 +55,7 @@ class Jobs:
         self._running: list[Any] = []
         self._cancelled = False
 
-    # Cancelling and watching ---------------------------------------------------------------------------------
+    # Cancelling and watching --------------------------------------------------------------------------------
 
     def cancel(self) -> None:
         with self._lock:
@@ -90,7 +97,9 @@ class Jobs:
             versions.apply(VersionEdit(reason=reason), flushed=memtables)
             return Result(reason, 0, 0)
         outcome = self.write_memtables(memtables)
-        added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
+        added = self._commit(
+            outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables
+        )
         return _result(outcome, reason, 0, 0, len(added))
 
     def write_memtables(self, memtables: Sequence[Memtable]) -> dict[str, Any]:
@@ -128,7 +137,9 @@ class Jobs:
     # Plans -------------------------------------------------------------------------------------------------
 
     def run(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None = None) -> Result:
-        """`shifts` is the VersionSet's counter when the plan was made: levels renumbered since then move its output."""
+        """`shifts` is the VersionSet's counter when the plan was made: levels renumbered since then move its
+        output.
+        """
         if plan.kind is Kind.MOVE:
             return self._move(plan, shifts)
         if plan.kind is Kind.SHIFT:
@@ -185,16 +196,21 @@ class Jobs:
         (old,) = plan.upper
         (table,) = versions.tables_of(plan.upper)
         level = self._output_level(plan, shifts)
-        job = RefilterJob(
+        number = versions.numbers.next()
+        began = time.monotonic_ns()
+        kind, argument = options.prefix
+        summary = rebuild_table_filter(
             table,
-            directory=versions.directory,
-            numbers=versions.numbers,
-            level=level,
+            filenames.table_path(versions.directory, number),
             millibits=self._wanted_millibits(versions.current, level, old),
-            verify_filters=options.verify_filters,
-            prefix=options.prefix,
+            level=level,
+            number=number,
+            verify=options.verify_filters,
+            prefix_kind=kind,
+            prefix_arg=argument,
         )
-        outcome = self._run(job)
+        versions.sync_directory()
+        outcome = _refilter_outcome(number, summary, old, time.monotonic_ns() - began)
         with versions.commit:
             level = self._output_level(plan, shifts)
             edit = lambda files: VersionEdit(removed=(old.number,), added=files, reason=plan.reason)  # noqa: E731
@@ -216,7 +232,9 @@ class Jobs:
         flushed: Sequence[Memtable] = (),
         global_seq: int = 0,
     ) -> list[FileMeta]:
-        """Opens the outputs (their first check), makes the edit durable and visible. On failure the outputs go."""
+        """Opens the outputs (their first check), makes the edit durable and visible. On failure the outputs
+        go.
+        """
         versions = self.versions
         numbers = [output["number"] for output in outcome["outputs"]]
         try:
@@ -246,6 +264,20 @@ def _result(outcome: dict[str, Any], reason: str, level: int, output_level: int,
         filter_verify_ns=_sum(outcome["outputs"], "filter_verify_ns"),
         outputs=outputs,
     )
+
+
+def _refilter_outcome(number: int, summary: dict[str, Any], old: FileMeta, ns: int) -> dict[str, Any]:
+    """The same shape as a job's: one table in, one out."""
+    output = {name.removeprefix("n_"): value for name, value in summary.items()}
+    output.update(number=number, size=summary["file_size"])
+    return {
+        "outputs": [output],
+        "bytes_read": old.size,
+        "bytes_written": summary["file_size"],
+        "entries_in": old.entries,
+        "entries_out": summary["n_entries"],
+        "ns": ns,
+    }
 
 
 def _sum(outputs: Iterable[dict[str, Any]], name: str) -> int:

@@ -1,4 +1,6 @@
-"""The databases that are open in this process: closed at the interpreter's exit, disowned in a forked child."""
+"""The databases that are open in this process: closed at the interpreter's exit, disowned in a
+forked child.
+"""
 
 from __future__ import annotations
 

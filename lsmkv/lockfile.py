@@ -47,7 +47,8 @@ class DatabaseLock:
                 _held.pop(self.directory, None)
 
     def _abandon(self) -> None:
-        # Closing the child's copy leaves the parent's lock in place; keeping it would outlive the parent's close.
+        # Closing the child's copy leaves the parent's lock in place; keeping it would outlive the parent's
+        # close.
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,6 @@
-"""A mapping over the keys of a database (or snapshot) that begin with a prefix; the prefix itself stays out of sight."""
+"""A mapping over the keys of a database (or snapshot) that begin with a prefix; the prefix itself stays out
+of sight.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Opening a database: which state do its files describe, and is all of it there?
 
-Nothing is written before everything was read and checked, and nothing is deleted before the new state is durable: an open
+Nothing is written before everything was read and checked, and nothing is deleted before the new state is
+durable: an open
 that is refused leaves the files as they were.
 """
 
@@ -16,12 +17,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.fdpool import FdPool
+from lsmkv_ext.job import FileNumbers
+from lsmkv_ext.log import LogWriter, replay_log
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
+
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
 from lsmkv.jobs import Jobs
-from lsmkv.lockfile import DatabaseLock, is_locked
+from lsmkv.lockfile import is_locked
 from lsmkv.manifest import (
     ManifestState,
     read_current,
@@ -32,12 +40,6 @@ from lsmkv.manifest import (
 from lsmkv.options import Options
 from lsmkv.version import FileMeta
 from lsmkv.version_set import VersionSet, file_meta
-from lsmkv_ext.cache import BlockCache
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers
-from lsmkv_ext.log import LogWriter, replay_log
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -134,9 +136,13 @@ def check_table(table: Table, f: FileMeta, path: str) -> None:
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:
-    numbers = [n for _, kind, n in filenames.list_directory(directory) if kind is Kind.LOG and n >= state.log_number]
+    numbers = [
+        n for _, kind, n in filenames.list_directory(directory) if kind is Kind.LOG and n >= state.log_number
+    ]
     if state.logged and state.log_number and state.log_number not in numbers:
-        raise CorruptionError("a log of the manifest is missing", filenames.log_path(directory, state.log_number))
+        raise CorruptionError(
+            "a log of the manifest is missing", filenames.log_path(directory, state.log_number)
+        )
     return numbers
 
 
@@ -145,7 +151,8 @@ def replay_logs(
 ) -> tuple[list[Memtable], int]:
     """Memtables (newest first) of the live logs and the last sequence number.
 
-    Logs are a chain: each names the last sequence number before it. Where one lost its unsynced end, what follows would
+    Logs are a chain: each names the last sequence number before it. Where one lost its unsynced end, what
+    follows would
     not be a prefix of the writes, so it is dropped; had any of that been synced, it is corruption.
     """
     memtables: list[Memtable] = []
@@ -167,7 +174,9 @@ def replay_logs(
         report.entries += found["entries"]
         report.bytes += found["bytes"]
         if found["torn_reason"] is not None:
-            report.torn.append(TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"]))
+            report.torn.append(
+                TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"])
+            )
         last_seq = max(last_seq, found["last_seq"])
         if not memtable.empty:
             memtables.insert(0, memtable)
@@ -277,8 +286,10 @@ def create_state(seed: int) -> ManifestState:
     return ManifestState(0, seed=seed)
 
 
-def open_for_writing(directory: str, options: Options, lock: DatabaseLock, report: RecoveryReport) -> VersionSet:
-    """The caller holds `lock`. The result has an active memtable with its log, and a manifest that says so."""
+def open_for_writing(directory: str, options: Options, report: RecoveryReport) -> VersionSet:
+    """The caller holds the lock. The result has an active memtable with its log, and a manifest
+    that says so.
+    """
     began = time.monotonic()
     created = not exists(directory)
     state = create_state(int.from_bytes(os.urandom(8), "little")) if created else read_state(directory)
@@ -300,7 +311,9 @@ def open_for_writing(directory: str, options: Options, lock: DatabaseLock, repor
 
 
 def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, created: bool) -> None:
-    """Replayed writes go into a table at once: then the old logs are done with, torn ends and dropped ones included."""
+    """Replayed writes go into a table at once: then the old logs are done with, torn ends and dropped ones
+    included.
+    """
     directory = versions.directory
     if created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
@@ -312,7 +325,7 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
             made(filenames.table_path(directory, output["number"]))
             f = file_meta(output, 0)
             added = ((0, f),)
-            versions.tables[f.number] = versions.open_table(f)
+            versions.add_table(versions.open_table(f))
         active = new_memtable(versions)
         writer = new_log(versions, active.number, last_seq)
         if writer is not None:
@@ -344,6 +357,11 @@ def new_memtable(versions: VersionSet) -> Memtable:
     return memtable
 
 
+def empty_memtable(versions: VersionSet) -> Memtable:
+    """For a reader that found no log: the engine always has a first memtable."""
+    return Memtable(versions.state.seed, 4096)
+
+
 def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | None:
     mode = versions.options.wal
     if mode is None:
@@ -365,7 +383,9 @@ def remove_orphans(versions: VersionSet) -> list[str]:
             kind is Kind.TEMPORARY
             or (kind is Kind.TABLE and number not in keep)
             or (kind is Kind.LOG and number not in versions.logs)
-            or (kind is Kind.MANIFEST and versions.manifest is not None and number != versions.manifest.number)
+            or (
+                kind is Kind.MANIFEST and versions.manifest is not None and number != versions.manifest.number
+            )
         )
         if orphan:
             versions.remove(name)

@@ -1,6 +1,8 @@
-"""Background work: one thread that flushes, others that compact, a timer where an option asks for one; and back pressure.
+"""Background work: one thread that flushes, others that compact, a timer where an option asks for one; and
+back pressure.
 
-The threads hold the Scheduler, never the database object, so a database that nobody refers to any more can be collected and
+The threads hold the Scheduler, never the database object, so a database that nobody refers to any more can be
+collected and
 closes itself. All waiting happens on one condition, whose lock is the VersionSet's.
 """
 
@@ -12,8 +14,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from lsmkv_ext.memtable import Memtable
 
 from lsmkv.errors import ClosedError, CorruptionError, IOError, ReadOnlyError
 from lsmkv.jobs import Jobs, Result
@@ -21,7 +25,6 @@ from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
 from lsmkv.version import Version
 from lsmkv.version_set import VersionSet
-from lsmkv_ext.memtable import Memtable
 
 log = logging.getLogger("lsmkv")
 
@@ -48,8 +51,8 @@ class Counters:
     flush_ns: int = 0
     flush_entries: int = 0
     compactions: int = 0
-    compaction_bytes_read: int = 0
-    compaction_bytes_written: int = 0
+    compaction_bytes_in: int = 0
+    compaction_bytes_out: int = 0
     compaction_ns: int = 0
     compaction_entries_in: int = 0
     compaction_entries_out: int = 0
@@ -89,14 +92,17 @@ class Counters:
             self.filter_rebuild_ns += result.ns
         else:
             self.compactions += 1
-            self.compaction_bytes_read += result.bytes_read
-            self.compaction_bytes_written += result.bytes_written
+            self.compaction_bytes_in += result.bytes_read
+            self.compaction_bytes_out += result.bytes_written
             self.compaction_entries_in += result.entries_in
             self.compaction_entries_out += result.entries_out
             self.compaction_ns += result.ns
             self.level_bytes_read[plan.level] += result.bytes_read
             self.level_bytes_written[plan.output_level] += result.bytes_written
         self._filters(result)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     def _filters(self, result: Result) -> None:
         self.filter_build_ns += result.filter_build_ns
@@ -138,7 +144,9 @@ class Scheduler:
         self.counters = Counters()
         self.busy: list[tuple[Plan, int]] = []  # running plans, with the shift counter when they were made
         self.suspended = 0  # > 0: no new automatic compaction
-        self.errors: dict[str, BaseException] = {}  # of "flush" and "compaction": the last one, until it goes well
+        self.errors: dict[
+            str, BaseException
+        ] = {}  # of "flush" and "compaction": the last one, until it goes well
         self.hints: Callable[[Version, Options], Hints] = lambda version, options: NO_HINTS
         self.set_pressure: Callable[[Pressure], None] = lambda pressure: None
         self.tick: Callable[[], None] = lambda: None
@@ -163,7 +171,8 @@ class Scheduler:
             self._spawn("timer", self._timer_loop)
 
     def _spawn(self, name: str, target: Callable[[], None]) -> None:
-        # Daemon: the interpreter's exit must not wait for these threads before our own exit hook closes the database.
+        # Daemon: the interpreter's exit must not wait for these threads before our own exit hook closes the
+        # database.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -173,7 +182,9 @@ class Scheduler:
             self._spawn("timer", self._timer_loop)
 
     def stop(self) -> None:
-        """Cancels what runs and joins the threads. A thread that closes the database from within is not joined."""
+        """Cancels what runs and joins the threads. A thread that closes the database from within is not
+        joined.
+        """
         with self.condition:
             self._stopping = True
             self.condition.notify_all()
@@ -185,6 +196,20 @@ class Scheduler:
 
     def owns(self, thread: threading.Thread) -> bool:
         return thread in self._threads
+
+    def in_background(self, name: str, work: Callable[[], None]) -> None:
+        """A piece of work by hand in a thread of its own; its error is counted and logged like any other."""
+        self._spawn(name, lambda: self._report(name, work))
+
+    def _report(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failed("compaction", name, error, 0.0)
+
+    def reset_counters(self) -> None:
+        with self.condition:
+            self.counters = Counters()
 
     def wake(self) -> None:
         with self.condition:
@@ -288,7 +313,9 @@ class Scheduler:
     # Errors ------------------------------------------------------------------------------------------------
 
     def _attempt(self, kind: str, what: str, work: Callable[[], None], pause: float) -> float:
-        """Runs `work`; returns how long to wait before the next try (0: it went well or will not be tried again)."""
+        """Runs `work`; returns how long to wait before the next try (0: it went well or will not be tried
+        again).
+        """
         try:
             work()
         except BaseException as error:
@@ -408,5 +435,3 @@ def _again(error: BaseException) -> BaseException:
     if isinstance(error, CorruptionError):
         return CorruptionError(str(error))
     return error
-
-

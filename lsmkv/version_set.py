@@ -1,7 +1,9 @@
-"""The tree as it stands: the current Version with its open tables, the memtables that wait for their flush, and the
+"""The tree as it stands: the current Version with its open tables, the memtables that wait for their flush,
+and the
 manifest that remembers it all.
 
-Locks, outermost first: `commit` (one edit at a time, held over the manifest's fsync) and `lock` (the fields, held briefly;
+Locks, outermost first: `commit` (one edit at a time, held over the manifest's fsync) and `lock` (the fields,
+held briefly;
 the scheduler's condition is built on it). A reader needs neither: it uses the View that was published last.
 """
 
@@ -14,6 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
+
+from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.fdpool import FdPool
+from lsmkv_ext.job import FileNumbers
+from lsmkv_ext.log import LogWriter
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
 
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit
@@ -28,12 +38,6 @@ from lsmkv.manifest import (
 )
 from lsmkv.options import Options
 from lsmkv.version import FileMeta, Version
-from lsmkv_ext.cache import BlockCache
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers
-from lsmkv_ext.log import LogWriter
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -59,6 +63,7 @@ class VersionSet:
         self.cache = cache
         self.fds = fds
         self.numbers = numbers
+        self.filter_infos = {number: filter_info(table) for number, table in tables.items()}
         self.commit = threading.RLock()
         self.lock = threading.RLock()
         self.manifest: ManifestWriter | None = None
@@ -90,6 +95,10 @@ class VersionSet:
             charge=self.options.cache_index_and_filter_blocks,
         )
 
+    def add_table(self, table: Table) -> None:
+        self.tables[table.number] = table
+        self.filter_infos[table.number] = filter_info(table)
+
     def tables_of(self, files: Iterable[FileMeta]) -> list[Table]:
         with self.lock:
             return [self.tables[f.number] for f in files]
@@ -120,7 +129,8 @@ class VersionSet:
         opened: Sequence[Table] = (),
         flushed: Sequence[Memtable] = (),
     ) -> None:
-        """Makes `edit` durable, then visible. `opened` are the tables it adds, `flushed` the memtables they replace.
+        """Makes `edit` durable, then visible. `opened` are the tables it adds, `flushed` the memtables they
+        replace.
 
         When this raises, the tree is as before and (but for a SyncError) the outputs may be removed.
         """
@@ -165,10 +175,11 @@ class VersionSet:
         self.state.version = version
         self.shifts += edit.shift
         for table in opened:
-            self.tables[table.number] = table
+            self.add_table(table)
         self.immutables = [m for m in self.immutables if m not in flushed]
         for number in edit.removed:
             table = self.tables.pop(number)
+            del self.filter_infos[number]
             self._dropped += 1
             table.mark_obsolete(self._released)
 
@@ -206,7 +217,9 @@ class VersionSet:
             self.remove(filenames.manifest_name(old.number))
 
     def start(self, edit: VersionEdit) -> None:
-        """The first edit after opening always starts a manifest, so nothing is appended behind a torn tail."""
+        """The first edit after opening always starts a manifest, so nothing is appended behind a
+        torn tail.
+        """
         with self.commit:
             edit = replace(edit, next_file=self.numbers.peek, time_us=time.time_ns() // 1000)
             version = edit.apply(self.current)
@@ -231,7 +244,7 @@ class VersionSet:
         log.error("%s: read-only from now on: %s", self.directory, error)
         self.on_poison(error)
 
-    # Files that have served ----------------------------------------------------------------------------------
+    # Files that have served ---------------------------------------------------------------------------------
 
     def drop_logs(self) -> None:
         """Removes the logs that the durable manifest no longer needs."""
@@ -239,7 +252,8 @@ class VersionSet:
             below = self.state.log_number
             done = [number for number in self.logs if number < below]
             for number in done:
-                # Not closed here: a sync of another thread may be in it. Its descriptor goes with the last reference.
+                # Not closed here: a sync of another thread may be in it. Its descriptor goes with the last
+                # reference.
                 del self.logs[number]
         for number in done:
             self.remove(filenames.log_name(number))
@@ -263,7 +277,9 @@ class VersionSet:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Unlinks one file of ours; a failure is logged and tried again later, for the space is all that is lost."""
+        """Unlinks one file of ours; a failure is logged and tried again later, for the space is all that is
+        lost.
+        """
         try:
             os.unlink(os.path.join(self.directory, name))
         except FileNotFoundError:
@@ -295,12 +311,35 @@ class VersionSet:
                 self.manifest = None
 
 
+def filter_info(table: Table) -> dict[str, Any]:
+    """The table's filter as `lsmkv.filters` wants it: a healthy one has the problem "ok"."""
+    info: dict[str, Any] = table.filter_info
+    if info["problem"] is None:
+        info["problem"] = "ok"
+    return info
+
+
 def file_meta(output: dict[str, object], level: int, global_seq: int = 0) -> FileMeta:
     """What a job says about a table it wrote."""
-    names = (
-        "number size entries deletes range_deletes smallest largest largest_exclusive min_seq max_seq "
-        "raw_bytes data_bytes index_bytes filter_bytes filter_keys millibits k"
-    ).split()
+    names = [
+        "number",
+        "size",
+        "entries",
+        "deletes",
+        "range_deletes",
+        "smallest",
+        "largest",
+        "largest_exclusive",
+        "min_seq",
+        "max_seq",
+        "raw_bytes",
+        "data_bytes",
+        "index_bytes",
+        "filter_bytes",
+        "filter_keys",
+        "millibits",
+        "k",
+    ]
     missing = [name for name in names if name not in output]
     if missing:
         raise Error(f"a job's output lacks {', '.join(missing)}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import collections.abc
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -29,7 +30,9 @@ class Scannable(Protocol):
 
 @dataclass(frozen=True)
 class Span:
-    """The keys from `start` up to, not including, `stop`, of those with `prefix`; in order, or from the back."""
+    """The keys from `start` up to, not including, `stop`, of those with `prefix`; in order, or from
+    the back.
+    """
 
     start: Key | None = None
     stop: Key | None = None
@@ -38,8 +41,8 @@ class Span:
 
     def holds(self, key: bytes) -> bool:
         return (
-            (self.start is None or key >= self.start)
-            and (self.stop is None or key < self.stop)
+            (self.start is None or key >= bytes(self.start))
+            and (self.stop is None or key < bytes(self.stop))
             and (self.prefix is None or key.startswith(bytes(self.prefix)))
         )
 
@@ -81,7 +84,7 @@ class _View(Generic[T]):
         return f"{type(self).__name__}({self._source!r}, {self._span!r})"
 
 
-class KeysView(_View[bytes], Collection[bytes]):
+class KeysView(_View[bytes], collections.abc.KeysView[bytes]):
     __slots__ = ()
     _values = False
 
@@ -89,7 +92,7 @@ class KeysView(_View[bytes], Collection[bytes]):
         return isinstance(key, bytes | bytearray) and self._span.holds(bytes(key)) and key in self._source
 
 
-class ValuesView(_View[bytes], Collection[bytes]):
+class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
     __slots__ = ()
     _keys = False
 
@@ -98,7 +101,7 @@ class ValuesView(_View[bytes], Collection[bytes]):
         return any(value == found for found in self)
 
 
-class ItemsView(_View[tuple[bytes, bytes]], Collection[tuple[bytes, bytes]]):
+class ItemsView(_View[tuple[bytes, bytes]], collections.abc.ItemsView[bytes, bytes]):
     __slots__ = ()
 
     def __contains__(self, item: object) -> bool:
@@ -120,7 +123,9 @@ def count(scan: Iterator[Any]) -> int:
 
 
 class OrderedMapping:
-    """The reading half of a mapping in key order, from `iterator` alone. Mixed into databases and snapshots."""
+    """The reading half of a mapping in key order, from `iterator` alone. Mixed into databases and
+    snapshots.
+    """
 
     def keys(
         self: Scannable,
