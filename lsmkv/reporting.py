@@ -153,13 +153,13 @@ def _share(f: FileMeta, table: Any, start: bytes | None, stop: bytes | None) -> 
 
 def _levels(version: Version, db: DB) -> str:
     targets, scores = level_targets(version, db.options), level_scores(version, db.options)
-    lines = ["level  files        bytes      entries   score  target"]
+    lines = ["level  files        bytes      entries   score target"]
     for level in range(version.last_level + 1):
         files = version.levels[level]
         entries = sum(f.entries for f in files)
         target = "" if targets[level] == float("inf") else f"{targets[level]:.0f}"
         lines.append(
-            f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f}  {target}"
+            f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f} {target}"
         )
     return "\n".join(lines)
 
