@@ -48,7 +48,6 @@ class Span:
 
 
 class _View(Generic[T]):
-    __slots__ = ("_source", "_span")
     _keys = True
     _values = True
 
@@ -85,7 +84,6 @@ class _View(Generic[T]):
 
 
 class KeysView(_View[bytes], collections.abc.KeysView[bytes]):
-    __slots__ = ()
     _values = False
 
     def __contains__(self, key: object) -> bool:
@@ -93,7 +91,6 @@ class KeysView(_View[bytes], collections.abc.KeysView[bytes]):
 
 
 class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
-    __slots__ = ()
     _keys = False
 
     def __contains__(self, value: object) -> bool:
@@ -102,8 +99,6 @@ class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
 
 
 class ItemsView(_View[tuple[bytes, bytes]], collections.abc.ItemsView[bytes, bytes]):
-    __slots__ = ()
-
     def __contains__(self, item: object) -> bool:
         if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], bytes | bytearray)):
             return False
