@@ -1,0 +1,85 @@
+"""lsmkv: an embedded, ordered, crash-safe key-value store.
+
+>>> import lsmkv                                   # doctest: +SKIP
+>>> with lsmkv.open("people.db") as db:            # doctest: +SKIP
+...     db[b"ada"] = b"1815"
+...     db.get(b"ada")
+b'1815'
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.cursor import Cursor, Iterator
+from lsmkv_ext.sst import SSTReader, SSTWriter
+
+from lsmkv.db import DB, Snapshot
+from lsmkv.errors import (
+    ClosedError,
+    CorruptionError,
+    Error,
+    ForkError,
+    IOError,
+    IteratorInvalidError,
+    LockError,
+    OptionError,
+    ReadOnlyError,
+)
+from lsmkv.maintenance import Report, destroy, repair, verify
+from lsmkv.metrics import Stats
+from lsmkv.opening import open_database
+from lsmkv.options import Options
+from lsmkv.plan import plan
+from lsmkv.reporting import Explain
+from lsmkv_ext.filter import BlockedBloom
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DB",
+    "BlockedBloom",
+    "ClosedError",
+    "CorruptionError",
+    "Cursor",
+    "Error",
+    "Explain",
+    "ForkError",
+    "IOError",
+    "Iterator",
+    "IteratorInvalidError",
+    "LockError",
+    "OptionError",
+    "Options",
+    "ReadOnlyError",
+    "Report",
+    "SSTReader",
+    "SSTWriter",
+    "Snapshot",
+    "Stats",
+    "WriteBatch",
+    "destroy",
+    "open",
+    "plan",
+    "repair",
+    "verify",
+]
+
+
+def open(
+    path: str | os.PathLike[str],
+    flag: str = "c",
+    *,
+    options: Options | Mapping[str, Any] | None = None,
+    **opts: Any,
+) -> DB:
+    """Opens the database in the folder `path`.
+
+    `flag` is dbm's: "r" reads only (also beside a writer), "w" writes, "c" creates it where it is missing,
+    "n" always
+    starts an empty one. Options come as an `Options` (or a mapping), as keywords, or both; keywords win.
+    """
+    return open_database(os.fspath(path), flag, Options.of(options, opts))

@@ -22,6 +22,7 @@ TAG_ADD = 5
 TAG_REMOVE = 6
 TAG_MOVE = 7
 TAG_SHIFT = 8
+TAG_LOGGED = 9
 TAG_TIME = 0x40
 TAG_REASON = 0x41
 FIRST_OPTIONAL_TAG = 0x40
@@ -39,6 +40,7 @@ class VersionEdit:
     next_file: int | None = None
     last_seq: int | None = None
     log_number: int | None = None  # logs with a smaller number are no longer needed
+    logged: bool | None = None  # whether writes go to a log: then the one named above must exist
     shift: int = 0
     removed: tuple[int, ...] = ()
     moved: tuple[tuple[int, int], ...] = ()  # (file number, new level)
@@ -73,11 +75,12 @@ class VersionEdit:
             (TAG_NEXT_FILE, self.next_file),
             (TAG_LAST_SEQ, self.last_seq),
             (TAG_LOG_NUMBER, self.log_number),
+            (TAG_LOGGED, self.logged),
             (TAG_SHIFT, {0: None, 1: 1, -1: 2}[self.shift]),
             (TAG_TIME, self.time_us or None),
         ):
             if number is not None:
-                _put_field(out, tag, _varint(number))
+                _put_field(out, tag, _varint(int(number)))
         for number in self.removed:
             _put_field(out, TAG_REMOVE, _varint(number))
         for number, level in self.moved:
@@ -221,6 +224,7 @@ _SINGLE: dict[int, tuple[str, Callable[[bytes], object]]] = {
     TAG_LAST_SEQ: ("last_seq", _one_number(U64)),
     TAG_LOG_NUMBER: ("log_number", _one_number(MAX_FILE_NUMBER)),
     TAG_SHIFT: ("shift", _decode_shift),
+    TAG_LOGGED: ("logged", lambda value: bool(_one_number(1)(value))),
     TAG_TIME: ("time_us", _one_number(U64)),
     TAG_REASON: ("reason", lambda value: value[:MAX_REASON].decode(errors="replace")),
 }

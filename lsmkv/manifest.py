@@ -177,6 +177,7 @@ class ManifestState:
     next_file: int = 1
     last_seq: int = 0
     log_number: int = 0
+    logged: bool = True
     records: int = 0
     size: int = HEAD_BYTES  # up to the end of the last good record
     torn_bytes: int = 0
@@ -187,6 +188,7 @@ class ManifestState:
         self.next_file = self.next_file if edit.next_file is None else edit.next_file
         self.last_seq = self.last_seq if edit.last_seq is None else edit.last_seq
         self.log_number = self.log_number if edit.log_number is None else edit.log_number
+        self.logged = self.logged if edit.logged is None else edit.logged
         self.records += 1
 
 
@@ -363,6 +365,7 @@ def snapshot_edit(state: ManifestState, reason: str, time_us: int) -> VersionEdi
         next_file=state.next_file,
         last_seq=state.last_seq,
         log_number=state.log_number,
+        logged=state.logged,
         added=tuple((level, f) for level, files in enumerate(state.version.levels) for f in files),
         reason=reason,
         time_us=time_us,

@@ -154,8 +154,11 @@ def choose(
     version: Version, options: Options, busy: Sequence[Plan] = (), hints: Hints = NO_HINTS
 ) -> Plan | None:
     """The most useful plan that conflicts with none in `busy`, or None."""
+    if any(plan.kind is Kind.SHIFT for plan in busy):
+        return None
     shift = wanted_shift(version, options)
-    if shift:
+    # An output on its way to L1 would be left without a level if L1 closed.
+    if shift > 0 or (shift < 0 and not any(plan.output_level == 1 for plan in busy)):
         return Plan(Kind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
     for candidate in _candidates(version, options, hints, _Conflicts(busy)):
         return candidate

@@ -46,6 +46,7 @@ EDITS = st.builds(
     next_file=st.none() | NUMBERS,
     last_seq=st.none() | U64,
     log_number=st.none() | NUMBERS,
+    logged=st.none() | st.booleans(),
     shift=st.sampled_from([-1, 0, 1]),
     removed=st.lists(NUMBERS, max_size=4).map(tuple),
     moved=st.lists(st.tuples(NUMBERS, LEVELS), max_size=4).map(tuple),

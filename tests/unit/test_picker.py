@@ -172,6 +172,18 @@ def test_levels_grow_and_shrink_by_renumbering():
     assert wanted_shift(tree("L1: 2[a-z]\nL2: 1[a-z]100"), OPTIONS) == 0
 
 
+def test_a_shift_waits_for_no_one_but_others_wait_for_it():
+    full = tree(f"L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]\nL1: 1[a-z]{16 * KIB * 10 + 1}")
+    shift = choose(full, OPTIONS)
+    assert choose(full, OPTIONS, [shift]) is None
+    merge = choose(tree("L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]"), OPTIONS)
+    assert choose(full, OPTIONS, [merge]).kind is Kind.SHIFT
+    # ... except that L1 does not close while a merge writes to it.
+    small = tree("L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]\nL2: 1[a-z]100")
+    assert choose(small, OPTIONS).shift == -1
+    assert choose(small, OPTIONS, [merge]) is None
+
+
 def test_space_above_the_last_level_stays_near_a_tenth():
     version = tree("""
         L1: 1[a-z]160000

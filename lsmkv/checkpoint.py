@@ -1,0 +1,80 @@
+"""A checkpoint: a second database with the state of one moment. Tables never change, so hard links
+suffice.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+from lsmkv import filenames
+from lsmkv.errors import IOError
+from lsmkv.manifest import (
+    ManifestState,
+    ManifestWriter,
+    open_above_stdio,
+    replace_file,
+    snapshot_edit,
+    sync_directory,
+    sync_file,
+    write_current,
+)
+from lsmkv.version_set import VersionSet
+
+# Errors of link(2) that mean "not here", not "not at all".
+NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
+
+
+def create(versions: VersionSet, dest: str) -> None:
+    """Builds in a folder beside `dest` and renames it: `dest` is a whole database or not there."""
+    if os.path.lexists(dest):
+        raise IOError(errno.EEXIST, "the destination exists", dest)
+    parent = os.path.dirname(os.path.abspath(dest))
+    working = os.path.abspath(dest) + ".checkpoint"
+    with versions.lock:
+        # Holding the tables keeps their files from being removed while they are linked.
+        version, seed, last_seq = versions.current, versions.state.seed, versions.state.last_seq
+        held = dict(versions.tables)
+    os.mkdir(working, 0o700)
+    try:
+        for f in version.files():
+            link_or_copy(
+                filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number)
+            )
+        highest = max((f.number for f in version.files()), default=0)
+        state = ManifestState(0, version, seed=seed, next_file=highest + 2, last_seq=last_seq, logged=False)
+        ManifestWriter(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()
+        write_current(working, highest + 1)
+        replace_file(working, filenames.OPTIONS, versions.options.encode())
+        os.rename(working, dest)
+        sync_directory(parent)
+    except BaseException:
+        shutil.rmtree(working, ignore_errors=True)
+        raise
+    finally:
+        del held
+
+
+def link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        copy_file(source, target)
+
+
+def copy_file(source: str, target: str) -> None:
+    """A durable copy with our permissions; `target` must not exist."""
+    read = open_above_stdio(source, os.O_RDONLY)
+    try:
+        write = open_above_stdio(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with os.fdopen(os.dup(read), "rb") as a, os.fdopen(os.dup(write), "wb") as b:
+                shutil.copyfileobj(a, b, 1 << 20)
+            sync_file(write, target)
+        finally:
+            os.close(write)
+    finally:
+        os.close(read)

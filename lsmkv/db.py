@@ -1,0 +1,513 @@
+"""DB: the engine's calls with the control plane behind them. Wiring; what decides and what works is
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
+
+from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, recovery, reporting
+from lsmkv.errors import ClosedError, Error, ReadOnlyError
+from lsmkv.jobs import Jobs
+from lsmkv.lockfile import DatabaseLock
+from lsmkv.manifest import replace_file
+from lsmkv.metrics import Stats
+from lsmkv.options import Options
+from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose_range, files_to_compact
+from lsmkv.prefixed import PrefixedDB
+from lsmkv.recovery import RecoveryReport
+from lsmkv.scheduler import Pressure, Scheduler
+from lsmkv.version import KeyRange, Version
+from lsmkv.version_set import VersionSet
+from lsmkv.views import Key, OrderedMapping
+
+log = logging.getLogger("lsmkv")
+
+Progress = Callable[[int, int], None]
+
+
+class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
+    """One state of the database: a mapping with the same reads. It holds files until it is closed or
+    collected.
+    """
+
+    iterator = SnapshotBase._iterator
+    cursor = SnapshotBase._cursor
+    get = SnapshotBase.get
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def prefixed_db(self, prefix: Key) -> PrefixedDB:
+        return PrefixedDB(self, prefix)
+
+    def __repr__(self) -> str:
+        return f"<lsmkv.Snapshot at {self.sequence}{' (closed)' if self.closed else ''}>"
+
+
+class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
+    """An open database. `lsmkv.open` makes it; `get`, `put` and their kin are the engine's own methods."""
+
+    def __init__(
+        self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None, last_seq: int
+    ) -> None:
+        self._versions = versions
+        self._lock = lock
+        self._pid = os.getpid()
+        self._closing = threading.Lock()
+        self._debts: tuple[Version, Options, Hints] | None = None
+        self.recovery_report = report
+        self._jobs = Jobs(versions)
+        self._scheduler = Scheduler(versions, self._jobs)
+        options = versions.options
+        self._configure(
+            versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync
+        )
+        self._set_shadow(options)
+        memtables = versions.memtables() or [recovery.empty_memtable(versions)]
+        writer = versions.logs.get(memtables[0].number)
+        self._start(versions.table_levels(), memtables, writer, last_seq)
+        if lock is not None:
+            self._wire()
+            self._scheduler.start()
+        lifecycle.register(self)
+
+    def _wire(self) -> None:
+        """The background refers to the database weakly, so that one nobody holds any more can be
+        collected.
+        """
+        this = weakref.ref(self)
+
+        def publish(levels: list[list[Table]], flushed: Sequence[Memtable]) -> None:
+            if (db := this()) is not None:
+                db._install(levels, flushed)
+
+        def on_poison(error: BaseException) -> None:
+            if (db := this()) is not None:
+                db._poison(error)
+            scheduler = background()
+            if scheduler is not None:
+                scheduler.wake()
+
+        def set_pressure(pressure: Pressure) -> None:
+            if (db := this()) is not None:
+                db._set_delay(pressure.delay_ns)
+                db._set_stopped(pressure.stopped)
+
+        def tick() -> None:
+            if (db := this()) is not None:
+                db._tick()
+
+        def hints(version: Version, options: Options) -> Hints:
+            return NO_HINTS if (db := this()) is None else db._hints(version, options)
+
+        def counters() -> Mapping[str, Any]:
+            return {} if (db := this()) is None else db.counters()
+
+        background = weakref.ref(self._scheduler)
+        self._versions.publish = publish
+        self._versions.on_poison = on_poison
+        self._scheduler.set_pressure = set_pressure
+        self._scheduler.tick = tick
+        self._scheduler.hints = hints
+        self._jobs.read_counters = counters
+
+    # Identity ----------------------------------------------------------------------------------------------
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        # A handle, not its contents: comparing those would read two databases.
+        return self is other
+
+    def __repr__(self) -> str:
+        state = " (closed)" if self.closed else " (read-only)" if self.readonly else ""
+        return f"<lsmkv.DB {self.path!r}{state}>"
+
+    def __enter__(self) -> DB:
+        self._check_open()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def options(self) -> Options:
+        return self._versions.options
+
+    # Reading -----------------------------------------------------------------------------------------------
+
+    iterator = Engine._iterator
+    cursor = Engine._cursor
+    get = Engine.get
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self)
+
+    def prefixed_db(self, prefix: Key) -> PrefixedDB:
+        return PrefixedDB(self, prefix)
+
+    def approximate_len(self) -> int:
+        """From counts alone: overwritten and deleted keys that compaction has not met yet blur it."""
+        self._check_open()
+        versions = self._versions
+        with versions.lock:
+            tables = sum(f.entries - 2 * f.deletes for f in versions.current.files())
+            waiting = sum(m.entries - 2 * m.deletes for m in versions.memtables())
+        return max(tables + waiting, 0)
+
+    def approximate_size(self, start: Key | None = None, stop: Key | None = None) -> int:
+        """Bytes of table files that the range takes up."""
+        self._check_open()
+        return reporting.approximate_size(self._versions, _key(start), _key(stop))
+
+    # Writing -----------------------------------------------------------------------------------------------
+
+    def write_batch(self, *, transaction: bool = True, sync: bool | None = None) -> WriteBatch:
+        """A batch of writes that becomes visible at once. As a context manager it writes at the end of the
+        block;
+        with `transaction` (the default) not if the block raised.
+        """
+        self._check_open()
+        return WriteBatch(self, transaction=transaction, sync=sync)
+
+    def clear(self) -> None:
+        """Deletes every key, as one range delete."""
+        last = next(iter(self.iterator(reverse=True, include_value=False)), None)
+        if last is not None:
+            self.delete_range(b"", last + b"\0" if len(last) < 65535 else last)
+            if len(last) == 65535:
+                self.delete(last)
+
+    def _on_full(self) -> None:
+        """The engine's hook: runs in a writer's thread that holds the writer slot."""
+        self._scheduler.wait_for_room(self.options.max_write_buffers - 1)
+        self._rotate_active()
+
+    def _rotate_active(self) -> Memtable:
+        """Only with the writer slot held. Returns the memtable that now waits for its flush."""
+        versions = self._versions
+        versions.require_writable()
+        fresh = recovery.new_memtable(versions)
+        writer = recovery.new_log(versions, fresh.number, self._last_seq)
+        if writer is not None:
+            # Before the first record: a synced record in a file whose name is lost would be lost with it.
+            versions.sync_directory()
+        with versions.lock:
+            old = self._rotate(fresh, writer)
+            versions.rotate(fresh, writer)
+        self._scheduler.wake()
+        return old
+
+    def _require_writable(self) -> None:
+        self._check_open()
+        if self.readonly:
+            raise ReadOnlyError("the database was opened read-only")
+        self._versions.require_writable()
+
+    # Maintenance -------------------------------------------------------------------------------------------
+
+    def flush(self, wait: bool = True) -> None:
+        """Writes what is in memory into a table."""
+        self._require_writable()
+        with self._exclusive():
+            self._require_writable()
+            if not self._active.empty:
+                self._scheduler.wait_for_room(self.options.max_write_buffers)
+                self._rotate_active()
+        if wait:
+            with self._versions.lock:
+                newest = self._versions.immutables[:1]
+            for memtable in newest:
+                self._scheduler.wait_flushed(memtable)
+
+    def compact_range(
+        self,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        wait: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        """Brings everything in [start, stop) down to the last level, without deletes and shadowed versions.
+
+        `progress(done, total)` is called with bytes after every step.
+        """
+        self._require_writable()
+        span = KeyRange(_key(start), _key(stop), exclusive=True)
+        self.flush()
+        if wait:
+            _compact(self._scheduler, span, progress)
+        else:
+            self._scheduler.in_background(
+                "compact-range", lambda s=self._scheduler: _compact(s, span, progress)
+            )
+
+    def rebuild_filters(self, level: int | None = None) -> int:
+        """Gives every table whose filter does not suit its level, options or seed a new one; how many there
+        were.
+        """
+        self._require_writable()
+        rebuilt = 0
+        done: set[int] = set()
+        while True:
+            with self._versions.lock:
+                version = self._versions.current
+                owed = _payable(self.filter_debt())
+                waiting = [
+                    (n, f)
+                    for n, files in enumerate(version.levels)
+                    for f in files
+                    if f.number in owed and f.number not in done and level in (None, n)
+                ]
+            if not waiting:
+                return rebuilt
+            at, f = waiting[0]
+            plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason="by hand")
+            if self._scheduler.run_by_hand(lambda v, busy, p=plan: _if_free(p, v, busy)) is None:
+                self._scheduler.wait_change()
+                continue
+            done.add(f.number)
+            rebuilt += 1
+
+    def filter_debt(self) -> dict[int, str]:
+        """File number -> why its filter should be rebuilt."""
+        self._check_open()
+        versions = self._versions
+        with versions.lock:
+            version = versions.current
+            infos = dict(versions.filter_infos)
+        return filters.debts(version, self._jobs.policy(version), infos, self.seed)
+
+    def _hints(self, version: Version, options: Options) -> Hints:
+        if options.filter_debt_ratio is None:
+            return NO_HINTS
+        if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
+            owed = _payable(self.filter_debt())
+            over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
+            self._debts = (version, options, Hints(filter_debt=frozenset(owed)) if over else NO_HINTS)
+        return self._debts[2]
+
+    def set_options(self, **changes: Any) -> None:
+        """Changes options on the open database; what is written from now on follows them."""
+        self._require_writable()
+        options = self.options.replace_live(**changes)
+        with self._versions.commit:
+            self._versions.options = options
+            recovery.write_options(self._versions)
+        self._versions.cache.set_capacity(options.block_cache_size)
+        self._set_shadow(options)
+        if options.sync_interval_ms:
+            self._scheduler.ensure_timer()
+        self._scheduler.update_pressure()
+        self._scheduler.wake()
+
+    def _set_shadow(self, options: Options) -> None:
+        ratio = options.filter_shadow_ratio
+        self._set_shadow_period(round(1 / ratio) if ratio else 0)
+
+    def checkpoint(self, dest: str | os.PathLike[str]) -> None:
+        """A second database at `dest` with the state of now. Tables are hard links where the file
+        system can.
+        """
+        self._require_writable()
+        self.flush()
+        checkpoint.create(self._versions, os.fspath(dest))
+
+    def ingest(self, paths: Iterable[str | os.PathLike[str]], *, move: bool = False) -> None:
+        """Takes tables made by SSTWriter in, as if all their entries were written now, at once."""
+        self._require_writable()
+        ingest.ingest(self, [os.fspath(path) for path in paths], move)
+
+    def refresh(self) -> None:
+        """A read-only handle sees what was written since it was opened. On a writing handle there is nothing
+        to do.
+        """
+        self._check_open()
+        if not self.readonly:
+            return
+        report = RecoveryReport()
+        versions = recovery.open_for_reading(self.path, self.options, report)
+        memtables = versions.memtables() or [recovery.empty_memtable(versions)]
+        self._refresh(versions.table_levels(), memtables, versions.state.last_seq)
+        self._versions = versions
+        self.recovery_report = report
+
+    # Seeing ------------------------------------------------------------------------------------------------
+
+    @property
+    def background(self) -> Any:
+        """What background work did: `scheduler.Counters`."""
+        return self._scheduler.counters
+
+    def property(self, name: str) -> str | None:
+        """A named fact as text, None for an unknown name; `lsmkv.reporting.PROPERTIES` has the names."""
+        self._check_open()
+        return reporting.lookup(self, name)
+
+    def stats(self) -> Stats:
+        """Everything counted since the database was opened (or `reset_stats`), and what there is now."""
+        self._check_open()
+        return reporting.stats(self)
+
+    def reset_stats(self) -> None:
+        self._check_open()
+        self.reset_counters()
+        self._scheduler.reset_counters()
+
+    def explain(self, key: Key) -> reporting.Explain:
+        """Traces one lookup: every file considered, what its filter said, the block, from where, how long."""
+        return reporting.explain(self, key)
+
+    def _tick(self) -> None:
+        options = self.options
+        if options.sync_interval_ms:
+            try:
+                self.sync()
+            except (ClosedError, ReadOnlyError):
+                return
+            except OSError as error:
+                log.error("%s: background sync failed: %s", self.path, error)
+        if options.stats_export:
+            self._export_stats()
+
+    def _export_stats(self) -> None:
+        try:
+            body = {"pid": os.getpid(), "time": time.time(), "stats": self.stats().to_dict()}
+            data = json.dumps(body, default=str).encode()
+            replace_file(self.path, filenames.STATS, data, durable=False)
+        except ClosedError:
+            return
+        except OSError as error:
+            log.warning("%s: cannot write %s: %s", self.path, filenames.STATS, error)
+
+    # The end -----------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flushes, waits for calls in flight, ends the background work. Afterwards every call raises
+        ClosedError.
+        """
+        self._shut(flush=True)
+
+    def _close_at_exit(self) -> None:
+        # What was acknowledged is in the log; writing tables would only delay the exit.
+        self._shut(flush=self.options.wal is None)
+
+    def _shut(self, flush: bool) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._closing:
+            if self.closed:
+                return
+            problem = self._last_flush() if flush and not self.readonly else None
+            if not self.readonly:
+                self._scheduler.stop()
+            self._close()
+            lifecycle.unregister(self)
+            if not self.readonly:
+                self._versions.close()
+            self._versions.tables.clear()
+            self._versions.active = None
+            self._versions.immutables.clear()
+            if self._lock is not None:
+                self._versions.collect_garbage()
+                self._lock.release()
+        if problem is not None:
+            raise problem
+
+    def _last_flush(self) -> BaseException | None:
+        """The error that close should end with, if any: only without a log is a failed flush a loss."""
+        if self._versions.poisoned is not None:
+            return None
+        try:
+            self.flush()
+        except (OSError, Error, MemoryError) as error:
+            log.warning("%s: the last flush failed: %s", self.path, error)
+            return error if self.options.wal is None else None
+        return None
+
+    def _forked(self) -> None:
+        """In a forked child: the engine refuses every call by itself; nothing here may touch a file or a
+        lock.
+        """
+
+    def __del__(self) -> None:
+        if getattr(self, "_scheduler", None) is None or self.closed or self._pid != os.getpid():
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        if self._scheduler.owns(threading.current_thread()):
+            # Collected in a background thread, which cannot wait for itself.
+            threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
+        else:
+            self._shut(flush=True)
+
+
+def _key(key: Key | None) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        raise TypeError("keys are bytes, not str: encode it first")
+    return bytes(memoryview(key))
+
+
+def _payable(owed: Mapping[int, str]) -> dict[int, str]:
+    """A table hashed with another seed has that seed in its blocks too: only a compaction changes it."""
+    return {number: reason for number, reason in owed.items() if reason != "seed"}
+
+
+def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
+    taken = {f.number for other in busy for f in other.inputs}
+    present = version.level_of(plan.upper[0].number) == plan.level
+    spans = any(
+        other.output_level == plan.level and other.inputs and other.span.overlaps(plan.span) for other in busy
+    )
+    return plan if present and plan.upper[0].number not in taken and not spans else None
+
+
+def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None) -> None:
+    """Level by level from the top. Files that arrive meanwhile are left to the next one who asks."""
+    versions = scheduler.versions
+    with versions.lock:
+        before = {f.number for f in versions.current.levels[0]}
+        total = sum(f.size for level in range(7) for f in versions.current.overlapping(level, span))
+    done = 0
+    level, after, shifts = 0, b"", versions.shifts
+    while True:
+        with versions.lock:
+            level, shifts = (level + versions.shifts - shifts if level else 0), versions.shifts
+            version = versions.current
+            left = files_to_compact(version, level, span, after)
+            if level == 0:
+                left = tuple(f for f in left if f.number in before)
+            finished = level > max(version.last_level, 0)
+        if finished:
+            break
+        if not left:
+            level, after = level + 1, b""
+            continue
+        pick = lambda v, busy, n=level, a=after: choose_range(v, versions.options, n, span, busy, a)  # noqa: E731
+        plan = scheduler.run_by_hand(pick)
+        if plan is None:
+            scheduler.wait_change()
+            continue
+        if level:
+            after = max(f.largest for f in plan.upper) + b"\0"
+        done += plan.input_bytes
+        if progress is not None:
+            progress(min(done, total), total)
+    if progress is not None:
+        progress(total, total)

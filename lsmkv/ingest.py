@@ -1,0 +1,177 @@
+"""Ingest: whole tables enter the tree, every entry with one new sequence number."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from lsmkv_ext.table import Table
+from lsmkv_ext.verify import verify_table
+
+from lsmkv import filenames, recovery
+from lsmkv.checkpoint import NO_LINKS, copy_file
+from lsmkv.edit import VersionEdit
+from lsmkv.errors import CorruptionError
+from lsmkv.manifest import SyncError, open_above_stdio, sync_directory, sync_file
+from lsmkv.picker import Plan
+from lsmkv.version import FileMeta, Version
+from lsmkv.version_set import VersionSet
+
+if TYPE_CHECKING:
+    from lsmkv.db import DB
+
+
+def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
+    """All of them or none. With `move` the given files are gone afterwards, else they are copied or
+    linked.
+    """
+    if not paths:
+        return
+    versions = db._versions
+    check_sources(paths)
+    numbers = [versions.numbers.next() for _ in paths]
+    placed: list[str] = []
+    try:
+        for path, number in zip(paths, numbers, strict=True):
+            target = filenames.table_path(versions.directory, number)
+            placed.append(target)
+            place(path, target, move)
+        sync_directory(versions.directory)
+        _commit(db, numbers)
+    except SyncError as error:
+        versions.poison(error)
+        raise
+    except BaseException:
+        for target in placed:
+            with suppress(FileNotFoundError):
+                os.unlink(target)
+        raise
+    if move:
+        for path in paths:
+            os.unlink(path)
+
+
+def check_sources(paths: Sequence[str]) -> None:
+    """Sound tables that do not overlap each other."""
+    tables = [Table(path) for path in paths]
+    for table in tables:
+        if table.smallest is None:
+            raise ValueError(f"{table.path}: a table without entries cannot be ingested")
+        findings = verify_table(table, deep=True)
+        if findings:
+            raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
+    spans = sorted((t.smallest, t.largest, t.largest_exclusive, t.path) for t in tables)
+    for low, high in pairwise(spans):
+        if high[0] < low[1] or (high[0] == low[1] and not low[2]):
+            raise ValueError(f"{low[3]} and {high[3]} overlap")
+
+
+def place(source: str, target: str, move: bool) -> None:
+    """A durable file under its new name. Only a moved file is linked: a kept one may be changed by
+    its owner.
+    """
+    if move:
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in NO_LINKS and error.errno != errno.ELOOP:
+                raise
+        else:
+            fd = open_above_stdio(target, os.O_RDONLY)
+            try:
+                sync_file(fd, target)
+            finally:
+                os.close(fd)
+            return
+    copy_file(source, target)
+
+
+def _commit(db: DB, numbers: Sequence[int]) -> None:
+    """Older writes are flushed first, so that the tables are newer than all of them; then they
+    enter at once.
+    """
+    versions, scheduler = db._versions, db._scheduler
+    with db._exclusive():
+        db._require_writable()
+        if not db._active.empty:
+            db._rotate_active()
+        for memtable in list(versions.immutables):
+            scheduler.wait_flushed(memtable)
+        seq = db._last_seq + 1
+        # The next log begins behind the new sequence number, which no log holds.
+        fresh = recovery.new_memtable(versions)
+        writer = recovery.new_log(versions, fresh.number, seq)
+        try:
+            versions.sync_directory()
+            with versions.commit, versions.lock:
+                tables, files = _open(versions, numbers, seq)
+                level = _level_for(versions.current, scheduler.busy_now(), files)
+                added = tuple((level, f) for f in files)
+                versions.apply(
+                    VersionEdit(added=added, last_seq=seq, log_number=fresh.number, reason="ingest"), tables
+                )
+                db._set_last_seq(seq)
+                db._rotate(fresh, writer)
+                versions.rotate(fresh, writer)
+        except SyncError:
+            raise
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(filenames.log_path(versions.directory, fresh.number))
+            raise
+    scheduler.update_pressure()
+    scheduler.wake()
+
+
+def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[Table], list[FileMeta]]:
+    tables, files = [], []
+    for number in numbers:
+        path = filenames.table_path(versions.directory, number)
+        charge = versions.options.cache_index_and_filter_blocks
+        table = Table(path, number, versions.cache, versions.fds, global_seq=seq, charge=charge)
+        tables.append(table)
+        files.append(meta_of(table, number, seq))
+    return tables, files
+
+
+def meta_of(table: Table, number: int, global_seq: int = 0) -> FileMeta:
+    """What the manifest has to know about a table that no job of ours described."""
+    p: dict[str, Any] = table.properties
+    f: dict[str, Any] = table.filter_info
+    return FileMeta(
+        number=number,
+        size=p["file_size"],
+        entries=p["n_entries"],
+        deletes=p["n_deletes"],
+        range_deletes=p["n_range_deletes"],
+        smallest=p["smallest"],
+        largest=p["largest"],
+        largest_exclusive=p["largest_exclusive"],
+        min_seq=global_seq or p["min_seq"],
+        max_seq=global_seq or p["max_seq"],
+        global_seq=global_seq,
+        raw_bytes=p["key_bytes"] + p["value_bytes"],
+        data_bytes=p["data_bytes"],
+        index_bytes=p["index_bytes"],
+        filter_bytes=f["bytes"],
+        filter_keys=f["n_keys"],
+        millibits=f["millibits"],
+        k=f["k"],
+        filter_level=f["level"],
+    )
+
+
+def _level_for(version: Version, busy: Sequence[Plan], files: Sequence[FileMeta]) -> int:
+    """The deepest level that nothing above it hides and nothing in it overlaps; L0 where in doubt."""
+    if any(plan.inputs and plan.span.overlaps(f.range) for plan in busy for f in files):
+        return 0
+    best = 0
+    for level in range(version.last_level + 1):
+        if any(version.overlapping(level, f.range) for f in files):
+            break
+        best = level
+    return best

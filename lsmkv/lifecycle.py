@@ -1,0 +1,47 @@
+"""The databases that are open in this process: closed at the interpreter's exit, disowned in a
+forked child.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from typing import Protocol
+
+log = logging.getLogger("lsmkv")
+
+
+class Handle(Protocol):
+    def _close_at_exit(self) -> None: ...
+    def _forked(self) -> None: ...
+
+
+_open: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
+
+
+def register(handle: Handle) -> None:
+    _open[id(handle)] = handle
+
+
+def unregister(handle: Handle) -> None:
+    _open.pop(id(handle), None)
+
+
+def _at_exit() -> None:
+    for handle in list(_open.values()):
+        try:
+            handle._close_at_exit()
+        except Exception:
+            log.exception("closing a database at exit failed")
+
+
+def _after_fork_in_child() -> None:
+    for handle in list(_open.values()):
+        handle._forked()
+    _open.clear()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork_in_child)

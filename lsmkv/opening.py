@@ -1,0 +1,43 @@
+"""From a path and a flag to an open database."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from lsmkv import maintenance, recovery
+from lsmkv.db import DB
+from lsmkv.errors import IOError, OptionError
+from lsmkv.lockfile import DatabaseLock
+from lsmkv.options import Options
+from lsmkv.recovery import RecoveryReport
+
+
+def open_database(path: str, flag: str, options: Options) -> DB:
+    if flag not in ("r", "w", "c", "n"):
+        raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    # Absolute, so that a later chdir does not move the database.
+    directory = os.path.abspath(path)
+    if flag in ("r", "w") and not recovery.exists(directory):
+        raise IOError(errno.ENOENT, "there is no database", path)
+    if flag == "r":
+        return _open_for_reading(directory, options)
+    recovery.create_directory(directory)
+    lock = DatabaseLock(directory)
+    try:
+        if flag == "n":
+            maintenance.remove_files(directory)
+        report = RecoveryReport()
+        versions = recovery.open_for_writing(directory, options, report)
+        return DB(versions, report, lock, versions.state.last_seq)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _open_for_reading(directory: str, options: Options) -> DB:
+    report = RecoveryReport()
+    versions = recovery.open_for_reading(directory, options, report)
+    return DB(versions, report, None, versions.state.last_seq)

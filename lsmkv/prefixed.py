@@ -1,0 +1,200 @@
+"""A mapping over the keys of a database (or snapshot) that begin with a prefix; the prefix itself stays out
+of sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any
+
+from lsmkv.views import Key, OrderedMapping
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The smallest key above all keys with `prefix`; None where there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+class PrefixedIterator:
+    """An iterator of the whole, its keys cut."""
+
+    def __init__(self, inner: Any, prefix: bytes, include_key: bool, include_value: bool) -> None:
+        self._inner = inner
+        self._prefix = prefix
+        self._cut = len(prefix)
+        self._shape = (include_key, include_value)
+
+    def _strip(self, item: Any) -> Any:
+        if self._shape == (True, True):
+            return item[0][self._cut :], item[1]
+        return item[self._cut :] if self._shape[0] else item
+
+    def __iter__(self) -> PrefixedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._strip(next(self._inner))
+
+    def next(self) -> Any:
+        return self._strip(self._inner.next())
+
+    def prev(self) -> Any:
+        return self._strip(self._inner.prev())
+
+    def seek(self, target: Key) -> None:
+        self._inner.seek(self._prefix + bytes(target))
+
+    def seek_to_start(self) -> None:
+        self._inner.seek_to_start()
+
+    def seek_to_stop(self) -> None:
+        self._inner.seek_to_stop()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> PrefixedIterator:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class PrefixedBatch:
+    """A write batch whose keys get the prefix."""
+
+    def __init__(self, inner: Any, prefix: bytes) -> None:
+        self._inner = inner
+        self._prefix = prefix
+
+    def put(self, key: Key, value: Key) -> None:
+        self._inner.put(_join(self._prefix, key), value)
+
+    def delete(self, key: Key) -> None:
+        self._inner.delete(_join(self._prefix, key))
+
+    def delete_range(self, start: Key | None, stop: Key | None) -> None:
+        self._inner.delete_range(*_range(self._prefix, start, stop))
+
+    def clear(self) -> None:
+        self._inner.clear()
+
+    def write(self) -> None:
+        self._inner.write()
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __enter__(self) -> PrefixedBatch:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._inner.__exit__(*exc)
+
+
+def _join(prefix: bytes, key: object) -> bytes:
+    if isinstance(key, bytes | bytearray | memoryview):
+        return prefix + bytes(key)
+    raise TypeError(f"a key must be bytes-like, not {type(key).__name__}")
+
+
+def _range(prefix: bytes, start: Key | None, stop: Key | None) -> tuple[bytes, bytes]:
+    first = prefix if start is None else _join(prefix, start)
+    last = prefix_end(prefix) if stop is None else _join(prefix, stop)
+    if last is None:
+        raise ValueError("this prefix has no end; name a stop")
+    return first, last
+
+
+class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
+    """`db.prefixed_db(prefix)`: reads and writes below the prefix. Nothing is copied; nesting is fine."""
+
+    def __init__(self, db: Any, prefix: Key) -> None:
+        self.db = db
+        self.prefix = _join(b"", prefix)
+
+    def __repr__(self) -> str:
+        return f"<PrefixedDB {self.prefix!r} of {self.db!r}>"
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def prefixed_db(self, prefix: Key) -> PrefixedDB:
+        return PrefixedDB(self.db, self.prefix + _join(b"", prefix))
+
+    def get(self, key: Key, default: Any = None, **options: Any) -> Any:
+        return self.db.get(_join(self.prefix, key), default, **options)
+
+    def multi_get(self, keys: Iterable[Key], default: Any = None) -> list[Any]:
+        found: list[Any] = self.db.multi_get([_join(self.prefix, key) for key in keys], default)
+        return found
+
+    def __getitem__(self, key: Key) -> bytes:
+        missing = object()
+        found = self.get(key, missing)
+        if found is missing:
+            raise KeyError(key)
+        value: bytes = found
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return _join(self.prefix, key) in self.db
+
+    def put(self, key: Key, value: Key, *, sync: bool | None = None) -> None:
+        self.db.put(_join(self.prefix, key), value, sync=sync)
+
+    def delete(self, key: Key, *, sync: bool | None = None) -> None:
+        self.db.delete(_join(self.prefix, key), sync=sync)
+
+    def delete_range(self, start: Key | None, stop: Key | None, *, sync: bool | None = None) -> None:
+        first, last = _range(self.prefix, start, stop)
+        self.db.delete_range(first, last, sync=sync)
+
+    def __setitem__(self, key: Key, value: Key) -> None:
+        self.db[_join(self.prefix, key)] = value
+
+    def __delitem__(self, key: Key) -> None:
+        try:
+            del self.db[_join(self.prefix, key)]
+        except KeyError:
+            raise KeyError(key) from None
+
+    def clear(self) -> None:
+        self.delete_range(None, None)
+
+    def write_batch(self, **options: Any) -> PrefixedBatch:
+        return PrefixedBatch(self.db.write_batch(**options), self.prefix)
+
+    def snapshot(self) -> PrefixedDB:
+        """The same prefix, as it is now; writing to it fails."""
+        return PrefixedDB(self.db.snapshot(), self.prefix)
+
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Key | None = None,
+        stop: Key | None = None,
+        include_start: bool = True,
+        include_stop: bool = False,
+        prefix: Key | None = None,
+        include_key: bool = True,
+        include_value: bool = True,
+        fill_cache: bool = True,
+    ) -> Iterator[Any]:
+        inner = self.db.iterator(
+            reverse=reverse,
+            start=None if start is None else _join(self.prefix, start),
+            stop=None if stop is None else _join(self.prefix, stop),
+            include_start=include_start,
+            include_stop=include_stop,
+            prefix=self.prefix + (b"" if prefix is None else _join(b"", prefix)),
+            include_key=include_key,
+            include_value=include_value,
+            fill_cache=fill_cache,
+        )
+        return PrefixedIterator(inner, self.prefix, include_key, include_value)

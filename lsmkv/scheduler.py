@@ -1,0 +1,437 @@
+"""Background work: one thread that flushes, others that compact, a timer where an option asks for one; and
+back pressure.
+
+The threads hold the Scheduler, never the database object, so a database that nobody refers to any more can be
+collected and
+closes itself. All waiting happens on one condition, whose lock is the VersionSet's.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lsmkv_ext.memtable import Memtable
+
+from lsmkv.errors import ClosedError, CorruptionError, IOError, ReadOnlyError
+from lsmkv.jobs import Jobs, Result
+from lsmkv.options import Options
+from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
+from lsmkv.version import Version
+from lsmkv.version_set import VersionSet
+
+log = logging.getLogger("lsmkv")
+
+# Errors after which the same work may succeed later: nothing was lost, only refused.
+HEALING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+# How often the files of dropped tables are looked at while readers hold some.
+GARBAGE_INTERVAL = 0.5
+STATS_INTERVAL = 0.5
+
+# Slow-down: the delay per KiB written grows from the first to the last as the debt nears the stop.
+FIRST_DELAY_NS = 500
+LAST_DELAY_NS = 500_000
+
+
+@dataclass
+class Counters:
+    """What background work did since the database was opened. Written under the scheduler's lock."""
+
+    flushes: int = 0
+    flush_bytes: int = 0
+    flush_ns: int = 0
+    flush_entries: int = 0
+    compactions: int = 0
+    compaction_bytes_in: int = 0
+    compaction_bytes_out: int = 0
+    compaction_ns: int = 0
+    compaction_entries_in: int = 0
+    compaction_entries_out: int = 0
+    moves: int = 0
+    shifts: int = 0
+    filter_rebuilds: int = 0
+    filter_rebuild_bytes: int = 0
+    filter_rebuild_ns: int = 0
+    filter_build_ns: int = 0
+    filter_verify_ns: int = 0
+    errors: int = 0
+    last_error: str | None = None
+    stops: int = 0
+    stop_ns: int = 0
+    slowdowns: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    level_bytes_written: Counter[int] = field(default_factory=Counter)
+    level_bytes_read: Counter[int] = field(default_factory=Counter)
+
+    def flushed(self, result: Result) -> None:
+        self.flushes += 1
+        self.flush_bytes += result.bytes_written
+        self.flush_entries += result.entries_out
+        self.flush_ns += result.ns
+        self.level_bytes_written[0] += result.bytes_written
+        self._filters(result)
+
+    def done(self, plan: Plan, result: Result) -> None:
+        self.reasons[plan.reason] += 1
+        if plan.kind is Kind.MOVE:
+            self.moves += 1
+        elif plan.kind is Kind.SHIFT:
+            self.shifts += 1
+        elif plan.kind is Kind.FILTERS:
+            self.filter_rebuilds += 1
+            self.filter_rebuild_bytes += result.bytes_written
+            self.filter_rebuild_ns += result.ns
+        else:
+            self.compactions += 1
+            self.compaction_bytes_in += result.bytes_read
+            self.compaction_bytes_out += result.bytes_written
+            self.compaction_entries_in += result.entries_in
+            self.compaction_entries_out += result.entries_out
+            self.compaction_ns += result.ns
+            self.level_bytes_read[plan.level] += result.bytes_read
+            self.level_bytes_written[plan.output_level] += result.bytes_written
+        self._filters(result)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _filters(self, result: Result) -> None:
+        self.filter_build_ns += result.filter_build_ns
+        self.filter_verify_ns += result.filter_verify_ns
+
+
+# Back pressure --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pressure:
+    delay_ns: int  # per KiB written
+    stopped: bool
+
+
+def pressure(version: Version, options: Options) -> Pressure:
+    """How much writers are held back. Grows smoothly with L0 and with the bytes that compaction is behind."""
+    count = len(version.levels[0])
+    span = options.l0_stop_trigger - options.l0_slowdown_trigger + 1
+    by_count = (count - options.l0_slowdown_trigger + 1) / span
+    # The debt of a tree in good order is below one merge of L0 into a level of the wanted ratio.
+    soft = options.l0_slowdown_trigger * options.write_buffer_size * options.level_size_ratio
+    by_debt = pending_bytes(version, options) / soft - 1.0
+    share = min(max(by_count, by_debt, 0.0), 1.0)
+    stopped = count >= options.l0_stop_trigger
+    if share <= 0.0:
+        return Pressure(0, stopped)
+    return Pressure(int(FIRST_DELAY_NS * (LAST_DELAY_NS / FIRST_DELAY_NS) ** share), stopped)
+
+
+# The threads ----------------------------------------------------------------------------------------------
+
+
+class Scheduler:
+    def __init__(self, versions: VersionSet, jobs: Jobs) -> None:
+        self.versions = versions
+        self.jobs = jobs
+        self.condition = threading.Condition(versions.lock)
+        self.counters = Counters()
+        self.busy: list[tuple[Plan, int]] = []  # running plans, with the shift counter when they were made
+        self.suspended = 0  # > 0: no new automatic compaction
+        self.errors: dict[
+            str, BaseException
+        ] = {}  # of "flush" and "compaction": the last one, until it goes well
+        self.hints: Callable[[Version, Options], Hints] = lambda version, options: NO_HINTS
+        self.set_pressure: Callable[[Pressure], None] = lambda pressure: None
+        self.tick: Callable[[], None] = lambda: None
+        self._flushing = False
+        self._hurry = False  # somebody waits for a flush: no pause before the next try
+        self._stopping = False
+        self._damaged: set[int] = set()  # tables that a compaction found corrupt: left alone
+        self._pressure = Pressure(0, False)
+        self._stopped_since = 0
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def options(self) -> Options:
+        return self.versions.options
+
+    def start(self) -> None:
+        self._spawn("flush", self._flush_loop)
+        # The flush thread counts as one of the jobs; compaction always has a thread of its own.
+        for i in range(max(1, self.options.max_background_jobs - 1)):
+            self._spawn(f"compact-{i}", self._compact_loop)
+        if self.options.stats_export or self.options.sync_interval_ms:
+            self._spawn("timer", self._timer_loop)
+
+    def _spawn(self, name: str, target: Callable[[], None]) -> None:
+        # Daemon: the interpreter's exit must not wait for these threads before our own exit hook closes the
+        # database.
+        thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def ensure_timer(self) -> None:
+        if not any(thread.name == "lsmkv-timer" for thread in self._threads):
+            self._spawn("timer", self._timer_loop)
+
+    def stop(self) -> None:
+        """Cancels what runs and joins the threads. A thread that closes the database from within is not
+        joined.
+        """
+        with self.condition:
+            self._stopping = True
+            self.condition.notify_all()
+        self.jobs.cancel()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._threads.clear()
+
+    def owns(self, thread: threading.Thread) -> bool:
+        return thread in self._threads
+
+    def in_background(self, name: str, work: Callable[[], None]) -> None:
+        """A piece of work by hand in a thread of its own; its error is counted and logged like any other."""
+        self._spawn(name, lambda: self._report(name, work))
+
+    def _report(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failed("compaction", name, error, 0.0)
+
+    def reset_counters(self) -> None:
+        with self.condition:
+            self.counters = Counters()
+
+    def wake(self) -> None:
+        with self.condition:
+            self.condition.notify_all()
+
+    # Flush -------------------------------------------------------------------------------------------------
+
+    def _flush_loop(self) -> None:
+        pause = 0.0
+        while True:
+            with self.condition:
+                if pause:
+                    self.condition.wait_for(lambda: self._stopping or self._hurry, pause)
+                self.condition.wait_for(lambda: self._stopping or bool(self.versions.immutables))
+                self._hurry = False
+                if self._stopping or self.versions.poisoned is not None:
+                    return
+                memtables = list(self.versions.immutables)
+                self._flushing = True
+            pause = self._attempt("flush", "flush", lambda m=memtables: self._flush(m), pause)  # type: ignore[misc]
+            with self.condition:
+                self._flushing = False
+                self._update_pressure()
+                self.condition.notify_all()
+            del memtables
+
+    def _flush(self, memtables: list[Memtable]) -> None:
+        result = self.jobs.flush(memtables)
+        with self.condition:
+            self.counters.flushed(result)
+
+    # Compaction --------------------------------------------------------------------------------------------
+
+    def _compact_loop(self) -> None:
+        pause = 0.0
+        while True:
+            with self.condition:
+                if pause:
+                    self.condition.wait_for(lambda: self._stopping, pause)
+                claimed = self._claim_next()
+            if claimed is None:
+                return
+            plan, shifts = claimed
+            work = lambda p=plan, s=shifts: self.run_claimed(p, s)  # noqa: E731
+            pause = self._attempt("compaction", str(plan), work, pause)
+
+    def _claim_next(self) -> tuple[Plan, int] | None:
+        """Waits for a plan and claims it; None when the thread should end. The lock is held."""
+        while True:
+            if self._stopping or self.versions.poisoned is not None:
+                return None
+            self.versions.collect_garbage()
+            plan = None if self.suspended else self._choose()
+            if plan is not None:
+                return self._claim(plan)
+            self.condition.wait(GARBAGE_INTERVAL if self.versions.waiting_for_readers else None)
+
+    def _choose(self) -> Plan | None:
+        version = self.versions.current
+        plan = choose(version, self.options, self.busy_now(), self.hints(version, self.options))
+        if plan is None or not self._damaged:
+            return plan
+        return None if any(f.number in self._damaged for f in plan.inputs) else plan
+
+    def busy_now(self) -> list[Plan]:
+        """The running plans, their levels as they are numbered now."""
+        return [plan.shifted(self.versions.shifts - shifts) for plan, shifts in self.busy]
+
+    def _claim(self, plan: Plan) -> tuple[Plan, int]:
+        claimed = (plan, self.versions.shifts)
+        self.busy.append(claimed)
+        return claimed
+
+    def run_claimed(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None = None) -> None:
+        try:
+            result = self.jobs.run(plan, shifts, watch)
+            with self.condition:
+                self.counters.done(plan, result)
+        except CorruptionError:
+            with self.condition:
+                self._damaged.update(f.number for f in plan.inputs)
+            raise
+        finally:
+            with self.condition:
+                self.busy.remove((plan, shifts))
+                self._update_pressure()
+                self.condition.notify_all()
+
+    def run_by_hand(
+        self, pick: Callable[[Version, list[Plan]], Plan | None], watch: Callable[[Any], None] | None = None
+    ) -> Plan | None:
+        """Picks with `pick`, claims and runs in the caller's thread; None where there was nothing to pick."""
+        with self.condition:
+            plan = pick(self.versions.current, self.busy_now())
+            if plan is None:
+                return None
+            claimed = self._claim(plan)
+        self.run_claimed(*claimed, watch)
+        return plan
+
+    # Errors ------------------------------------------------------------------------------------------------
+
+    def _attempt(self, kind: str, what: str, work: Callable[[], None], pause: float) -> float:
+        """Runs `work`; returns how long to wait before the next try (0: it went well or will not be tried
+        again).
+        """
+        try:
+            work()
+        except BaseException as error:
+            return self._failed(kind, what, error, pause)
+        with self.condition:
+            self.errors.pop(kind, None)
+        return 0.0
+
+    def _failed(self, kind: str, what: str, error: BaseException, pause: float) -> float:
+        if self.jobs.cancelled or isinstance(error, ReadOnlyError):
+            return 0.0
+        with self.condition:
+            self.counters.errors += 1
+            self.counters.last_error = f"{what}: {error}"
+            self.errors[kind] = error
+            self.condition.notify_all()
+        if isinstance(error, CorruptionError):
+            log.error("%s failed: %s", what, error)
+            return LONGEST_PAUSE
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in HEALING):
+            pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+            log.warning("%s failed, next try in %.2f s: %s", what, pause, error)
+            return pause
+        log.error("%s failed", what, exc_info=error)
+        self.versions.poison(error)
+        return 0.0
+
+    # Waiting -----------------------------------------------------------------------------------------------
+
+    def wait_flushed(self, memtable: Memtable) -> None:
+        """Returns when `memtable` is in a table; raises what keeps it from getting there."""
+        self._wait_until(lambda: memtable not in self.versions.immutables, "flush")
+
+    def wait_for_room(self, limit: int) -> None:
+        """Returns when fewer than `limit` memtables wait: the hard stop of a writer, counted and timed."""
+        with self.condition:
+            if len(self.versions.immutables) < limit:
+                return
+            began = time.monotonic_ns()
+            self.counters.stops += 1
+            try:
+                self._wait_until(lambda: len(self.versions.immutables) < limit, "flush")
+            finally:
+                self.counters.stop_ns += time.monotonic_ns() - began
+
+    def wait_idle(self) -> None:
+        """Returns when there is nothing to flush or compact and nothing running."""
+        self._wait_until(self._idle, "flush", "compaction")
+
+    def _idle(self) -> bool:
+        working = bool(self.versions.immutables) or bool(self.busy) or self._flushing
+        return not working and (self.suspended > 0 or self._choose() is None)
+
+    def wait_change(self) -> None:
+        """Returns after the next change of the tree or of what runs (or soon, to look again)."""
+        with self.condition:
+            self._check_failed(())
+            self.condition.wait(GARBAGE_INTERVAL)
+
+    def _wait_until(self, done: Callable[[], bool], *kinds: str) -> None:
+        with self.condition:
+            # An old error may be over: what counts is how the next try goes.
+            for kind in kinds:
+                self.errors.pop(kind, None)
+            self._hurry = True
+            self.condition.notify_all()
+            while not done():
+                self._check_failed(kinds)
+                self.condition.wait()
+
+    def _check_failed(self, kinds: Iterable[str]) -> None:
+        self.versions.require_writable()
+        for kind in kinds:
+            if kind in self.errors:
+                raise _again(self.errors[kind])
+        if self._stopping:
+            raise ClosedError("the database is being closed")
+
+    # Back pressure -----------------------------------------------------------------------------------------
+
+    def update_pressure(self) -> None:
+        with self.condition:
+            self._update_pressure()
+
+    def _update_pressure(self) -> None:
+        before, now = self._pressure, pressure(self.versions.current, self.options)
+        if now == before:
+            return
+        self._pressure = now
+        if now.delay_ns and not before.delay_ns:
+            self.counters.slowdowns += 1
+        if now.stopped and not before.stopped:
+            self.counters.stops += 1
+            self._stopped_since = time.monotonic_ns()
+        if before.stopped and not now.stopped:
+            self.counters.stop_ns += time.monotonic_ns() - self._stopped_since
+        self.set_pressure(now)
+
+    # The timer ---------------------------------------------------------------------------------------------
+
+    def _timer_loop(self) -> None:
+        while True:
+            interval = STATS_INTERVAL
+            if self.options.sync_interval_ms:
+                interval = min(interval, self.options.sync_interval_ms / 1000)
+            with self.condition:
+                self.condition.wait_for(lambda: self._stopping, interval)
+                if self._stopping:
+                    return
+            self.tick()
+
+
+def _again(error: BaseException) -> BaseException:
+    """A fresh exception of the same kind: one object must not be raised in several threads."""
+    if isinstance(error, OSError):
+        return IOError(error.errno, error.strerror, error.filename)
+    if isinstance(error, CorruptionError):
+        return CorruptionError(str(error))
+    return error

@@ -1,0 +1,166 @@
+"""keys(), values() and items(): ordered views over a range. Iterating one again starts a new scan."""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T", covariant=True)
+Key = bytes | bytearray | memoryview
+
+
+class Scannable(Protocol):
+    """What a view reads from: a database, a snapshot, or either below a prefix."""
+
+    def get(self, key: Any, default: Any = None) -> Any: ...
+    def __contains__(self, key: object) -> bool: ...
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Key | None = None,
+        stop: Key | None = None,
+        prefix: Key | None = None,
+        include_key: bool = True,
+        include_value: bool = True,
+    ) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True)
+class Span:
+    """The keys from `start` up to, not including, `stop`, of those with `prefix`; in order, or from
+    the back.
+    """
+
+    start: Key | None = None
+    stop: Key | None = None
+    prefix: Key | None = None
+    reverse: bool = False
+
+    def holds(self, key: bytes) -> bool:
+        return (
+            (self.start is None or key >= bytes(self.start))
+            and (self.stop is None or key < bytes(self.stop))
+            and (self.prefix is None or key.startswith(bytes(self.prefix)))
+        )
+
+
+class _View(Generic[T]):
+    _keys = True
+    _values = True
+
+    def __init__(self, source: Scannable, span: Span) -> None:
+        self._source = source
+        self._span = span
+
+    def _scan(self, span: Span, *, keys: bool, values: bool) -> Iterator[Any]:
+        return self._source.iterator(
+            start=span.start,
+            stop=span.stop,
+            prefix=span.prefix,
+            reverse=span.reverse,
+            include_key=keys,
+            include_value=values,
+        )
+
+    def __iter__(self) -> Iterator[T]:
+        return self._scan(self._span, keys=self._keys, values=self._values)
+
+    def __reversed__(self) -> Iterator[T]:
+        span = replace(self._span, reverse=not self._span.reverse)
+        return self._scan(span, keys=self._keys, values=self._values)
+
+    def __len__(self) -> int:
+        """Exact, by a scan."""
+        return count(self._scan(self._span, keys=True, values=False))
+
+    def __bool__(self) -> bool:
+        return next(self._scan(self._span, keys=True, values=False), None) is not None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._source!r}, {self._span!r})"
+
+
+class KeysView(_View[bytes], collections.abc.KeysView[bytes]):
+    _values = False
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes | bytearray) and self._span.holds(bytes(key)) and key in self._source
+
+
+class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
+    _keys = False
+
+    def __contains__(self, value: object) -> bool:
+        """By a scan."""
+        return any(value == found for found in self)
+
+
+class ItemsView(_View[tuple[bytes, bytes]], collections.abc.ItemsView[bytes, bytes]):
+    def __contains__(self, item: object) -> bool:
+        if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], bytes | bytearray)):
+            return False
+        key, value = item
+        return self._span.holds(bytes(key)) and self._source.get(key) == value
+
+
+def count(scan: Iterator[Any]) -> int:
+    """How many items an iterator still has; by its own `skip` where it has one, which makes no objects."""
+    skip = getattr(scan, "skip", None)
+    if skip is None:
+        return sum(1 for _ in scan)
+    total = 0
+    while step := skip(1 << 30):
+        total += step
+    return total
+
+
+class OrderedMapping:
+    """The reading half of a mapping in key order, from `iterator` alone. Mixed into databases and
+    snapshots.
+    """
+
+    def keys(
+        self: Scannable,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        prefix: Key | None = None,
+        reverse: bool = False,
+    ) -> KeysView:
+        return KeysView(self, Span(start, stop, prefix, reverse))
+
+    def values(
+        self: Scannable,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        prefix: Key | None = None,
+        reverse: bool = False,
+    ) -> ValuesView:
+        return ValuesView(self, Span(start, stop, prefix, reverse))
+
+    def items(
+        self: Scannable,
+        start: Key | None = None,
+        stop: Key | None = None,
+        *,
+        prefix: Key | None = None,
+        reverse: bool = False,
+    ) -> ItemsView:
+        return ItemsView(self, Span(start, stop, prefix, reverse))
+
+    def __iter__(self: Scannable) -> Iterator[bytes]:
+        return self.iterator(include_value=False)
+
+    def __reversed__(self: Scannable) -> Iterator[bytes]:
+        return self.iterator(include_value=False, reverse=True)
+
+    def __len__(self: Scannable) -> int:
+        """Exact, by a scan over all keys."""
+        return count(self.iterator(include_value=False))
+
+    def __bool__(self: Scannable) -> bool:
+        return next(self.iterator(include_value=False), None) is not None
