@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import tempfile
 
@@ -42,6 +44,14 @@ TINY = {
 
 def within(model, start, stop):
     return [(k, model[k]) for k in model if (start is None or k >= start) and (stop is None or k < stop)]
+
+
+def copy_live(source, target):
+    """Copies a database that is open. A file that goes meanwhile was no longer part of it."""
+    os.mkdir(target)
+    for name in os.listdir(source):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(os.path.join(source, name), os.path.join(target, name))
 
 
 class Machine(RuleBasedStateMachine):
@@ -159,28 +169,28 @@ class Machine(RuleBasedStateMachine):
         assert list(self.db.keys(prefix=prefix)) == expected
         assert list(self.db.prefixed_db(prefix)) == [key[len(prefix) :] for key in expected]
 
-    @rule(start=KEYS, moves=st.lists(st.sampled_from(["next", "prev", "seek"]), max_size=15), target=KEYS)
-    def cursor(self, start, moves, target):
+    @rule(start=KEYS, moves=st.lists(st.sampled_from(["next", "prev", "seek"]), max_size=15), sought=KEYS)
+    def cursor(self, start, moves, sought):
         keys = list(self.model)
         with self.db.cursor() as cursor:
             cursor.seek(start)
             at = self.model.bisect_left(start)
             for move in moves:
-                assert cursor.valid() == (0 <= at < len(keys))
+                assert cursor.valid == (0 <= at < len(keys))
                 if not 0 <= at < len(keys):
-                    cursor.seek(target)
-                    at = self.model.bisect_left(target)
+                    cursor.seek(sought)
+                    at = self.model.bisect_left(sought)
                     continue
                 assert cursor.item() == (keys[at], self.model[keys[at]])
                 if move == "seek":
-                    cursor.seek(target)
-                    at = self.model.bisect_left(target)
+                    cursor.seek(sought)
+                    at = self.model.bisect_left(sought)
                 else:
                     getattr(cursor, move)()
                     at += 1 if move == "next" else -1
 
-    @rule(target=KEYS, steps=st.lists(st.booleans(), max_size=15), reverse=st.booleans())
-    def iterator(self, target, steps, reverse):
+    @rule(steps=st.lists(st.booleans(), max_size=15), reverse=st.booleans())
+    def iterator(self, steps, reverse):
         """Between entries, as in plyvel: next and prev pass over the entry and return it."""
         keys = list(self.model)
         if reverse:
@@ -262,7 +272,7 @@ class Machine(RuleBasedStateMachine):
         copy = self.folder + "/copy"
         self.db._scheduler.suspended += 1
         self.db._scheduler.wait_idle()
-        shutil.copytree(self.path, copy)
+        copy_live(self.path, copy)
         self.db._scheduler.suspended -= 1
         self.db.close()
         shutil.rmtree(self.path)
