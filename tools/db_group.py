@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lsmkv_tool import live
 from lsmkv_tool.command import group
 from lsmkv_tool.exits import opening
 from lsmkv_tool.folder import Folder
@@ -27,6 +28,7 @@ def writing(path: str, **options: Any) -> DB:
     """The one writing handle; exit 3 while another process has it."""
     import lsmkv
 
-    Folder(path)
+    folder = Folder(path)
     with opening(path):
-        return lsmkv.open(path, "w", **options)
+        # The options it was last opened with: a visit by the tool must not change how the database is kept.
+        return lsmkv.open(path, "w", options=live.options(folder), **options)

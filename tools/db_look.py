@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from lsmkv_tool import units
+from lsmkv_tool import live, top_levels, units
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db_group import db
+from lsmkv_tool.db_group import db, reading
+from lsmkv_tool.keys import KEY
 from lsmkv_tool.keyspace import paint
 from lsmkv_tool.output import Column, Human, Output, num
 from lsmkv_tool.tree import Tree, level_rows, load
@@ -193,8 +194,8 @@ def versions_in_tables(tree: Tree, key: bytes) -> list[dict[str, Any]]:
 def find(out: Output, db: str, key: bytes) -> None:
     """Show every version of KEY: file, level, sequence number, what the filter said; newest first.
 
-    Tables whose key range holds the key but that have no entry are shown too: `no` is a read the filter saved,
-    `maybe` one it did not. Exits 1 if no version is found.
+    Tables whose key range holds the key but that have no entry are shown too: `no` is a read the filter
+    saved, `maybe` one it did not. Exits 1 if no version is found.
     """
     tree = load(db)
     rows = [{"filter": None, **row} for row in versions_in_logs(tree, key)] + versions_in_tables(tree, key)
@@ -218,11 +219,8 @@ def find(out: Output, db: str, key: bytes) -> None:
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Nested figures as dotted names."""
     if isinstance(value, dict):
-        return [
-            pair
-            for name, inner in value.items()
-            for pair in flatten(inner, f"{prefix}.{name}" if prefix else name)
-        ]
+        named = ((f"{prefix}.{name}" if prefix else name, inner) for name, inner in value.items())
+        return [pair for name, inner in named for pair in flatten(inner, name)]
     return [(prefix, value)]
 
 
@@ -254,7 +252,8 @@ def properties(out: Output, db: str, names: tuple[str, ...]) -> None:
 def stats(out: Output, db: str) -> None:
     """Print what the database counted: reads, filters, cache, log, flushes, compactions, stalls.
 
-    The figures of the running owner where it exports them (stats_export=True); otherwise those of the tables alone.
+    The figures of the running owner where it exports them (stats_export=True); otherwise those of the tables
+    alone.
     """
     found = live.sample(db)
     if found is not None:

@@ -15,6 +15,7 @@ from lsmkv_tool.filter_group import Place, filter, places
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.output import Column, Human, Output, num
 from lsmkv_tool.progress import Progress
+from lsmkv_tool.tree import Tree
 
 WHERE = {"name": "path", "metavar": "DB|FILE"}
 
@@ -25,7 +26,7 @@ def state_of(filter_: dict[str, Any]) -> str:
     return "none" if filter_["problem"] == "absent" else "damaged"
 
 
-def filter_row(place: Place, observed: dict[int, float], debts: frozenset[int]) -> dict[str, Any]:
+def filter_row(place: Place, observed: dict[int, float], debts: dict[int, str]) -> dict[str, Any]:
     with place.opened() as table:
         found = table.filter
     return {
@@ -38,9 +39,9 @@ def filter_row(place: Place, observed: dict[int, float], debts: frozenset[int]) 
         "bytes": found["bytes"],
         "fill": found["fill"],
         "expected_fpr": found["expected_fpr"],
-        "observed_fpr": observed.get(place.number) if place.number is not None else None,
+        "observed_fpr": observed.get(place.level) if place.level is not None else None,
         "built_for": found["level"],
-        "debt": place.number in debts,
+        "debt": debts.get(place.number) if place.number is not None else None,
         "problem": found["problem"],
     }
 
@@ -56,17 +57,18 @@ LISTING = [
     num("fill", "fill", lambda x: units.percent(x, 1)),
     num("expected FPR", "expected_fpr", lambda x: units.percent(x, 3)),
     num("observed", "observed_fpr", lambda x: units.percent(x, 3)),
-    Column("debt", "debt", lambda owed: "yes" if owed else ""),
+    Column("debt", "debt"),
 ]
 
 
-def debts_of(tree: Any) -> frozenset[int]:
-    """Tables whose filter does not suit their level, by the options the database was last opened with."""
+def debts_of(tree: Tree | None) -> dict[int, str]:
+    """Table -> why its filter does not suit it, by the options the database was last opened with."""
     if tree is None:
-        return frozenset()
+        return {}
     from lsmkv import filters
 
-    return frozenset(filters.debt(live.options(tree), tree.state.version))
+    options, version = live.options(tree.folder), tree.state.version
+    return filters.debts(version, filters.FilterPolicy.of(options, filters.observe(version, options)))
 
 
 @declare(filter, example="lsmkv-tool filter ls mydb")

@@ -47,7 +47,7 @@ class Sample:
 
 
 def sample(db: str) -> Sample | None:
-    """What the owner last exported; None where there is nothing, or nothing readable (it is replaced, not synced)."""
+    """What the owner last exported; None where there is nothing, or nothing readable (it is never synced)."""
     from lsmkv.errors import CorruptionError
     from lsmkv.manifest import read_bounded
 

@@ -78,7 +78,7 @@ class Table:
         return key < self.largest or (key == self.largest and not self.raw.largest_exclusive)
 
     def find(self, key: bytes) -> tuple[bytes | None, int] | None:
-        """(value or None where deleted, sequence number), past the filter; None where the table has no entry."""
+        """(value or None where deleted, sequence number), past the filter; None without an entry."""
         found: tuple[bytes | None, int] | None = self.raw.get(key, fill_cache=False)
         return found
 

@@ -88,7 +88,7 @@ def frame(db: str, now: Sample, speed: dict[str, float] | None) -> list[str]:
     def bytes_(name: str) -> str:
         return units.size(show[name]) + unit
 
-    reads, cache, log, stalls = s["reads"], s["cache"], s["log"], s["stalls"]
+    reads, cache, log, stalls, memory = (s[n] for n in ("reads", "cache", "log", "stalls", "memtable"))
     filters, compaction = s["total"]["filter"], s["compaction"]
     found = units.percent(show["found"] / show["gets"] if show["gets"] else None, 1)
     skipped = show["filter_negatives"] / show["filter_checks"] if show["filter_checks"] else None
@@ -105,7 +105,7 @@ def frame(db: str, now: Sample, speed: dict[str, float] | None) -> list[str]:
         f"saved    {bytes_('bytes_skipped')}, {show['seconds_saved']:.3f} s{unit} of reading; "
         f"{units.size(filters['memory_bytes'])} of filters",
         f"log      {many('log_syncs')} syncs, {_us(log['sync_us'])} each",
-        f"memory   {units.size(s['memtable']['bytes'])} in the memtable, {s['memtable']['immutable']} wait for flush",
+        f"memory   {units.size(memory['bytes'])} in the memtable, {memory['immutable']} wait for flush",
         f"compact  {s['flush']['count']} flushes, {compaction['count']} compactions; in "
         f"{bytes_('compaction_bytes_in')}, out {bytes_('compaction_bytes_out')}; write amplification "
         f"{units.ratio(compaction['write_amplification'])}",
@@ -126,7 +126,8 @@ def _us(value: float | None) -> str:
 def top(out: Output, db: str, interval: float, count: int | None) -> None:
     """Watch a running database: rates, levels, filter savings, cache, stalls, compactions.
 
-    Its owner opens it with stats_export=True. The first picture shows totals, the next ones figures per second.
+    Its owner opens it with stats_export=True. The first picture shows totals, the next ones figures per
+    second.
     """
     Folder(db)
     if out.mode == "human":
