@@ -294,8 +294,7 @@ def heat(out: Output, path: str, number: int | None, width: int, height: int, pi
             ]
         )
         if human.terminal is False:
-            human.line(
-                f"scale      {heat_map.SHADES!r} from {units.percent(heat_map.LOW, 0)} to {units.percent(heat_map.HIGH, 0)}"
-            )
+            ends = f"{units.percent(heat_map.LOW, 0)} to {units.percent(heat_map.HIGH, 0)}"
+            human.line(f"scale      {heat_map.SHADES!r} from {ends}")
 
     out.result(data, show)

@@ -84,7 +84,8 @@ def summary(found: dict[str, Any], read_cost_ns: int, data_bytes: int) -> list[t
 @click.option("--optimize-for-hits", is_flag=True, help="No filter on the bottom level.")
 def plan(out: Output, n_keys: int, key_size: int, value_size: int, ratio: float, levels: int | None,
          l0_runs: int, write_buffer: int, absent: float, qps: int | None, read_cost: int, bits: Any,
-         memory: int | None, target_fpr: float | None, latency: int | None, optimize_for_hits: bool) -> None:  # fmt: skip
+         memory: int | None, target_fpr: float | None, latency: int | None,
+         optimize_for_hits: bool) -> None:  # fmt: skip
     """Plan capacity from numbers alone: memory per level, false positive rates, reads avoided.
 
     `probes in vain` is how many filters of a level a lookup asks for a key that is not in their table; times

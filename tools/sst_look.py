@@ -116,6 +116,7 @@ LAYOUT = [
     num("entries", "entries"),
     Column("codec", "codec"),
     Column("up to key", "separator"),
+    Column("problem", "problem"),
 ]
 
 
@@ -153,7 +154,8 @@ def blocks(out: Output, file: str, block: int | None) -> None:
         rows = table.block_rows(out.key)
         if block is None:
             columns = [num("block", "block"), *LAYOUT[1:]]
-            out.rows(rows, columns, empty="no data blocks")
+            damaged = any(row["problem"] for row in rows)
+            out.rows(rows, columns, empty="no data blocks", finding=damaged)
             return
         if block >= len(rows):
             raise exits.Usage(f"{file} has {len(rows)} blocks, numbered from 0")
@@ -176,10 +178,12 @@ def entry_line(row: Row) -> str:
     return "  ".join(parts + [str(row[name]) for name in ("key", "value") if row[name] is not None])
 
 
-def entry_rows(out: Output, table: Table, start: bytes | None, stop: bytes | None) -> Iterator[Row]:
+def entry_rows(
+    out: Output, table: Table, start: bytes | None, stop: bytes | None, damage: list[Any]
+) -> Iterator[Row]:
     for left, right, seq in table.range_deletes:
         yield {"seq": seq, "op": "delete_range", "key": out.key(left), "value": out.key(right)}
-    for key, value, seq in table.scan(start, stop):
+    for key, value, seq in table.salvage(start, stop, damage):
         yield {
             "seq": seq,
             "op": "delete" if value is None else "put",
@@ -196,10 +200,19 @@ def entry_rows(out: Output, table: Table, start: bytes | None, stop: bytes | Non
 def scan(out: Output, file: str, start: bytes | None, stop: bytes | None, limit: int | None) -> None:
     """Print the entries of a table: sequence number, put or delete, key, value; range deletes first.
 
-    On a damaged table everything readable before the damage is printed, then the exit code is 1.
+    On a damaged table every block that can be read is printed, then what could not, and the exit code is 1.
     """
+    damage: list[Any] = []
+
+    def tail() -> dict[str, Any]:
+        if damage:
+            out.exit = exits.FINDING
+        return {"problems": [{"offset": error.offset, "problem": str(error)} for error in damage]}
+
     with open_table(file) as table:
-        out.stream(itertools.islice(entry_rows(out, table, start, stop), limit), entry_line)
+        out.stream(itertools.islice(entry_rows(out, table, start, stop, damage), limit), entry_line, tail)
+    for problem in tail()["problems"]:
+        out.note(f"lsmkv-tool: {problem['problem']}")
 
 
 @declare(sst, example="lsmkv-tool sst verify table.sst --deep")

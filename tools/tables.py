@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsmkv_tool.exits import opening
 from lsmkv_tool.folder import regular
+
+if TYPE_CHECKING:
+    from lsmkv_ext.errors import CorruptionError
 
 Found = tuple[bytes, bytes | None, int]
 
@@ -100,6 +103,28 @@ class Table:
     def scan(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Found]:
         return iter(self.raw.entries(start, stop))
 
+    def salvage(
+        self, start: bytes | None, stop: bytes | None, problems: list[CorruptionError]
+    ) -> Iterator[Found]:
+        """Like `scan`, but steps over blocks that cannot be read and notes each in `problems`."""
+        from lsmkv_ext.errors import CorruptionError
+
+        while True:
+            last = None
+            try:
+                for found in self.scan(start, stop):
+                    last = found[0]
+                    yield found
+                return
+            except CorruptionError as error:
+                if all(error.offset != other.offset for other in problems):
+                    problems.append(error)
+            # The block that was to come next is the damaged one; go on behind its separator.
+            block = self.raw.find_block((start or b"") if last is None else last + b"\0")
+            if block is None:
+                return
+            start = self.raw.separators()[block] + b"\0"
+
     def sections(self) -> list[dict[str, Any]]:
         from lsmkv_ext.inspect import sections
 
@@ -141,8 +166,36 @@ def open_table(path: str, global_seq: int = 0) -> Table:
 
 
 def problems(path: str, deep: bool) -> list[dict[str, Any]]:
-    raise NotImplementedError
+    """What is wrong with a table, damage that keeps it from opening included; empty where it is sound."""
+    from lsmkv_ext.verify import verify_table
+
+    from lsmkv_ext.errors import CorruptionError
+
+    try:
+        with open_table(path) as table:
+            found = verify_table(table.raw, deep=deep)
+    except CorruptionError as error:
+        found = [{"offset": error.offset, "what": str(error)}]
+    return [
+        {"file": path, "verdict": "corrupt", "offset": finding["offset"], "problem": finding["what"]}
+        for finding in found
+    ]
 
 
-def write_table(path, pairs, bits_per_key, block_size, compression) -> None:
-    raise NotImplementedError
+def write_table(
+    path: str,
+    pairs: Iterable[tuple[bytes, bytes | None]],
+    bits_per_key: float,
+    block_size: int,
+    compression: str,
+) -> None:
+    """A new table from sorted pairs; a value of None is a delete."""
+    from lsmkv_ext.sst import SSTWriter
+
+    codec = None if compression == "none" else compression
+    with SSTWriter(path, bits_per_key=bits_per_key, block_size=block_size, compression=codec) as writer:
+        for key, value in pairs:
+            if value is None:
+                writer.delete(key)
+            else:
+                writer.put(key, value)
