@@ -43,22 +43,36 @@ ctypedef struct KeyHead:           # the three lengths in front of a key suffix
     uint64_t vlen
 
 
+cdef inline const char* _varint(const char* p, uint64_t* out) noexcept nogil:
+    """Of a checked block: no bounds."""
+    cdef uint64_t v = <uint8_t>p[0] & 0x7F
+    cdef int shift = 7
+    while <uint8_t>p[0] & 0x80:
+        p += 1
+        v |= <uint64_t>(<uint8_t>p[0] & 0x7F) << shift
+        shift += 7
+    out[0] = v
+    return p + 1
+
+
 cdef inline const char* _head(const char* p, KeyHead* h) noexcept nogil:
     """Of a checked block: no bounds."""
     cdef uint32_t x = get_u32(p)
-    cdef const char* far = p + 32
     if not x & 0x808080:
         h.shared = x & 0xFF
         h.unshared = (x >> 8) & 0xFF
         h.vlen = (x >> 16) & 0xFF
         return p + 3
-    p = get_varint(p, far, &h.shared)
-    p = get_varint(p, far, &h.unshared)
-    return get_varint(p, far, &h.vlen)
+    p = _varint(p, &h.shared)
+    p = _varint(p, &h.unshared)
+    return _varint(p, &h.vlen)
 
 
 cdef inline const char* _head_checked(const char* p, const char* end, KeyHead* h) noexcept nogil:
     cdef uint32_t x
+    h.shared = 0
+    h.unshared = 0
+    h.vlen = 0
     if end - p >= 3:
         x = get_u32(p)
         if not x & 0x808080:
@@ -536,3 +550,102 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     buf_append(&bb.raw, bb.keys.data, bb.keys.len)
     buf_append(&bb.raw, bb.values.data, bb.values.len)
     return ST_OK
+
+
+# --- Python: a block by itself, for the tool and for tests ------------------------------------------------------------
+
+def build_block(entries, restart_interval=8):
+    """Raw block from (key, value, seq, is_delete, hash), in key order."""
+    cdef BlockBuilder bb
+    cdef bytes key, value
+    block_builder_init(&bb, restart_interval)
+    try:
+        for key, value, seq, is_delete, hash in entries:
+            if block_builder_add(&bb, key, len(key), value, len(value), seq, is_delete, hash) != ST_OK:
+                raise MemoryError("block")
+        if block_builder_finish(&bb) != ST_OK:
+            raise MemoryError("block")
+        return bb.raw.data[:bb.raw.len]
+    finally:
+        block_builder_free(&bb)
+
+
+cdef class BlockView:
+    """Raw block bytes, checked: ValueError says what is wrong with them."""
+
+    cdef BlockC* b
+    cdef BlockIter it
+
+    def __cinit__(self, bytes raw not None):
+        cdef const char* problem
+        block_iter_init(&self.it)
+        self.b = block_alloc(len(raw))
+        if self.b == NULL:
+            raise MemoryError("block")
+        memcpy(block_data(self.b), <const char*>raw, len(raw))
+        problem = block_check(self.b)
+        if problem != NULL:
+            raise ValueError(problem.decode())
+        if block_iter_set(&self.it, self.b) != ST_OK:
+            raise MemoryError("block")
+
+    def __dealloc__(self):
+        block_iter_close(&self.it)
+        block_free(self.b)
+
+    def __len__(self):
+        return self.b.n_entries
+
+    @property
+    def restart_interval(self):
+        return 1 << self.b.shift
+
+    @property
+    def seq_width(self):
+        return self.b.seq_width
+
+    def tags(self):
+        return block_data(self.b)[BLOCK_HEADER_SIZE:BLOCK_HEADER_SIZE + self.b.n_entries]
+
+    cdef object _entry(self):
+        cdef Entry* e = &self.it.entry
+        if not self.it.valid:
+            return None
+        return e.key[:e.klen], e.value[:e.vlen], e.seq, bool(e.is_delete)
+
+    def first(self):
+        block_iter_first(&self.it)
+        return self._entry()
+
+    def last(self):
+        if block_iter_last(&self.it) != ST_OK:
+            raise MemoryError("block")
+        return self._entry()
+
+    def seek(self, bytes key not None):
+        """The first entry >= key, or None."""
+        block_iter_seek(&self.it, key, len(key))
+        return self._entry()
+
+    def next(self):
+        if not self.it.valid:
+            raise ValueError("the block iterator stands on no entry")
+        block_iter_next(&self.it)
+        return self._entry()
+
+    def prev(self):
+        if not self.it.valid:
+            raise ValueError("the block iterator stands on no entry")
+        if block_iter_prev(&self.it) != ST_OK:
+            raise MemoryError("block")
+        return self._entry()
+
+    def get(self, bytes key not None, hash, *, portable=False):
+        """(value, seq, is_delete) or None."""
+        cdef Entry e
+        cdef int found
+        if portable:
+            found = block_get_portable(self.b, key, len(key), hash, &e)
+        else:
+            found = block_get(self.b, key, len(key), hash, &e)
+        return (e.value[:e.vlen], e.seq, bool(e.is_delete)) if found else None

@@ -131,7 +131,7 @@ cdef int table_iter_seek_first(TableIter* it) noexcept nogil
 cdef int table_iter_seek_last(TableIter* it) noexcept nogil
 cdef int table_iter_seek(TableIter* it, const char* key, size_t klen) noexcept nogil             # first >= key
 cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, bint inclusive) noexcept nogil  # last <= (or <) key
-cdef int table_iter_next(TableIter* it) noexcept nogil
+cdef int table_iter_next(TableIter* it) noexcept nogil                     # next and prev on no entry: still none
 cdef int table_iter_prev(TableIter* it) noexcept nogil
 # Bytes of the file in front of `key`'s place: for approximate_size and for splitting jobs.
 cdef uint64_t table_offset_of(const TableC* t, const char* key, size_t klen) noexcept nogil

@@ -507,6 +507,8 @@ cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, b
 
 
 cdef int table_iter_next(TableIter* it) noexcept nogil:
+    if not it.valid:
+        return ST_OK
     block_iter_next(&it.it)
     if lsm_likely(it.it.valid):
         return _stand(it)
@@ -514,6 +516,8 @@ cdef int table_iter_next(TableIter* it) noexcept nogil:
 
 
 cdef int table_iter_prev(TableIter* it) noexcept nogil:
+    if not it.valid:
+        return ST_OK
     return _step_back(it)
 
 
