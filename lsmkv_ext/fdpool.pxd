@@ -18,6 +18,7 @@ ctypedef struct FdPoolC:
     int n_open
     FdHandle* hand
 
+# The limit is cut to half of RLIMIT_NOFILE.
 cdef int fd_pool_init(FdPoolC* p, int limit) noexcept nogil
 cdef void fd_pool_destroy(FdPoolC* p) noexcept nogil
 # 0 or the errno; *fd stays open until fd_release.

@@ -9,6 +9,13 @@ from lsmkv_ext.types cimport (
     pthread_mutex_unlock,
 )
 
+cdef extern from "<sys/resource.h>" nogil:
+    ctypedef unsigned long rlim_t
+    struct rlimit:
+        rlim_t rlim_cur
+    int RLIMIT_NOFILE
+    int getrlimit(int resource, rlimit* out)
+
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int usec)
 
@@ -59,7 +66,13 @@ cdef bint _close_one(FdPoolC* p) noexcept nogil:
 
 
 cdef int fd_pool_init(FdPoolC* p, int limit) noexcept nogil:
-    p.limit = limit if limit > 0 else 1
+    cdef rlimit process
+    p.limit = limit
+    # Logs, new tables and the rest of the program need descriptors too: half of the process's at most.
+    if getrlimit(RLIMIT_NOFILE, &process) == 0 and <rlim_t>p.limit > process.rlim_cur // 2:
+        p.limit = <int>(process.rlim_cur // 2)
+    if p.limit < 1:
+        p.limit = 1
     return pthread_mutex_init(&p.lock, NULL)
 
 
@@ -117,7 +130,7 @@ cdef void fd_forget(FdPoolC* p, FdHandle* h) noexcept nogil:
 
 
 cdef class FdPool:
-    """At most `limit` descriptors of tables open at once."""
+    """At most `limit` descriptors of tables open at once, and never more than half of RLIMIT_NOFILE."""
 
     def __cinit__(self, int limit):
         self.p = <FdPoolC*>calloc(1, sizeof(FdPoolC))
