@@ -241,6 +241,7 @@ def _show(gathered: Any) -> None:
     print("\n" + plain(*peers_rows(gathered)))
     if len(engine_order(gathered)) > 1:
         print("\n" + plain(*ratio_rows(gathered)))
+        print("\n" + plain(*ratio_rows(gathered, "cpu")))
     for line in misses(gathered):
         print(f"below target: {line}")
 

@@ -124,7 +124,8 @@ def _finish(
     ops = sum(p.driver.ops for p in players)
     written = sum(p.written() for p in players)
     moved = written + sum(p.driver.bytes_read for p in players)
-    return Outcome(ops, seconds, None, moved, written, hist if hist.count else None)
+    cpu = sum(p.driver.cpu_ns for p in players) / 1e9
+    return Outcome(ops, seconds, None, moved, written, hist if hist.count else None, cpu)
 
 
 def run_threads(

@@ -11,6 +11,7 @@ from lsmkv_ext.keystream import Stream, Values, make_keys
 from .checks import WrongAnswer
 from .session import Outcome, Session
 from .settings import Settings
+from .workloads import outcome_of
 
 
 def _blocks(cfg: Settings) -> list[bytes]:
@@ -26,8 +27,7 @@ def _drive(
     while driver.ops < ops:
         driver.each(fn, args)
         session.tick(driver.ops, ops, driver.ns / 1e9)
-    seconds = max(driver.ns - session.timer_ns * driver.ops, driver.ns * 0.05) / 1e9
-    return Outcome(driver.ops, seconds, bytes=driver.ops * size, hist=driver.hist)
+    return outcome_of(driver, session, driver.ops, moved=driver.ops * size)
 
 
 def bloom_add(session: Session, cfg: Settings) -> Outcome:

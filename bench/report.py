@@ -127,13 +127,13 @@ def _peer(cell: Cell, times: float | None) -> list[str]:
     ]
 
 
-def ratio_rows(gathered: Gathered) -> tuple[list[str], list[list[str]]]:
+def ratio_rows(gathered: Gathered, by: str = "wall") -> tuple[list[str], list[list[str]]]:
     """The short table: our time, and each peer's over ours with its range and any target."""
     order = engine_order(gathered)
     ours, peers = order[0], order[1:]
-    header = ["workload", f"{ours} us/op", *peers]
+    header = ["workload", f"{ours} {'CPU ' if by == 'cpu' else ''}us/op", *peers]
     rows = []
-    for workload, row in cells(gathered.results).items():
+    for workload, row in cells(gathered.results, by).items():
         if workload in HIDDEN or ours not in row:
             continue
         rows.append(
@@ -212,6 +212,10 @@ def markdown_page(gathered: Gathered) -> str:
         "",
     ]
     parts = ["\n".join(intro) + markdown(*ratio_rows(gathered))]
+    parts.append(
+        "## Ratios of processor time\n\nThe same by what the calling thread spent on a processor: without its waiting"
+        " and without time lost to other processes.\n\n" + markdown(*ratio_rows(gathered, "cpu"))
+    )
     parts.append(
         "## All figures\n\nLatencies in microseconds per call. RSS is the peak during the workload, of"
         " the whole"

@@ -49,7 +49,7 @@ class Outcome:
     bytes: int = 0  # moved to or from the user: keys and values
     written: int = 0  # of these, written: what write amplification is relative to
     hist: Histogram | None = None
-    unit: str = "ops"
+    cpu: float | None = None  # processor seconds of the threads that did it, None if not measured
     lines: list[str] = field(default_factory=list)
     detail: dict[str, Any] = field(default_factory=dict)
 
@@ -186,9 +186,9 @@ class Session:
         record: dict[str, Any] = {
             "workload": name,
             "ops": outcome.ops,
-            "unit": outcome.unit,
             "seconds": seconds,
             "micros_per_op": seconds * 1e6 / outcome.ops if outcome.ops else None,
+            "cpu_micros_per_op": outcome.cpu * 1e6 / outcome.ops if outcome.cpu and outcome.ops else None,
             "ops_per_second": outcome.ops / seconds if seconds else None,
             "mb_per_second": outcome.bytes / seconds / 1e6 if seconds and outcome.bytes else None,
             "found": outcome.found,

@@ -18,6 +18,7 @@ COLUMNS = (
     "ops",
     "seconds",
     "micros_per_op",
+    "cpu_micros_per_op",
     "ops_per_second",
     "mb_per_second",
     "found",

@@ -19,8 +19,6 @@ readseq
 readreverse
 seekrandom:reads=50000:seek_nexts=10:title=seekrandom
 readwhilewriting:reads=200000:rate=20000:title=readwhilewriting
-flush
-compact
 ycsba:reads=100000:title=ycsba
 ycsbb:reads=100000:title=ycsbb
 ycsbc:reads=100000:title=ycsbc
@@ -28,6 +26,7 @@ ycsbd:reads=100000:title=ycsbd
 ycsbe:reads=10000:title=ycsbe
 ycsbf:reads=100000:title=ycsbf
 deleterandom:writes=200000:title=deleterandom
+compact
 open
 """
 

@@ -30,19 +30,27 @@ LATENCIES = ("p50", "p75", "p99", "p99.9", "p99.99", "max")
 RESOURCES = ("rss_peak", "rss_anon", "disk", "write_amplification", "cpu_seconds", "settle_seconds")
 
 
-def cells(results: list[dict[str, Any]]) -> dict[str, dict[str, Cell]]:
-    """workload -> engine -> Cell, both in order of first appearance."""
+MEASURES = {"wall": "micros_per_op", "cpu": "cpu_micros_per_op"}
+
+
+def cells(results: list[dict[str, Any]], by: str = "wall") -> dict[str, dict[str, Cell]]:
+    """workload -> engine -> Cell, both in order of first appearance.
+
+    By "cpu" an operation's time is what its thread spent on a processor: on a busy machine this leaves out
+    the time lost to others, but also its own waiting (syncs, stalls).
+    """
+    measure = MEASURES[by]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:
-        if result["micros_per_op"] is not None:
+        if result.get(measure) is not None:
             groups.setdefault((result["workload"], result["engine"]), []).append(result)
     table: dict[str, dict[str, Cell]] = {}
     for (workload, engine), group in groups.items():
-        table.setdefault(workload, {})[engine] = _cell(engine, workload, group)
+        table.setdefault(workload, {})[engine] = _cell(engine, workload, group, measure)
     return table
 
 
-def _cell(engine: str, workload: str, group: list[dict[str, Any]]) -> Cell:
+def _cell(engine: str, workload: str, group: list[dict[str, Any]], measure: str) -> Cell:
     latency = {
         name: statistics.median(r["latency"][name] for r in group if "latency" in r)
         for name in LATENCIES
@@ -50,7 +58,7 @@ def _cell(engine: str, workload: str, group: list[dict[str, Any]]) -> Cell:
     }
     resources = {name: _median([r.get(name) for r in group]) for name in RESOURCES}
     speeds = _median([r.get("mb_per_second") for r in group])
-    micros = summarize([r["micros_per_op"] for r in group])
+    micros = summarize([r[measure] for r in group])
     return Cell(engine, workload, micros, latency, resources, speeds, group[0]["threads"])
 
 

@@ -35,32 +35,29 @@ class Workload:
 # -- loops ------------------------------------------------------------------------------------------------
 
 
-def deducted(driver: Driver, session: Session, calls: int) -> float:
-    """Seconds in the driver's loops less what taking the timestamps cost."""
+def outcome_of(driver: Driver, session: Session, calls: int, *, moved: int = 0, written: int = 0) -> Outcome:
+    """What the driver did, its time less what taking the timestamps of its `calls` cost."""
     cost = session.timer_ns * calls if driver.hist is not None else 0.0
-    return max(driver.ns - cost, driver.ns * 0.05) / 1e9
+    seconds, cpu = (max(ns - cost, ns * 0.05) / 1e9 for ns in (driver.ns, driver.cpu_ns))
+    return Outcome(driver.ops, seconds, None, moved, written, driver.hist, cpu)
 
 
 def run_work(
     session: Session, cfg: Settings, work: Work, ops: int, driver: Driver, *, exact: bool = True
 ) -> Outcome:
     """`ops` operations (or `duration` seconds of them) in one thread."""
-    size, done, written, sent = chunk_size(cfg), 0, 0, 0
+    size, done, written = chunk_size(cfg), 0, 0
     deadline = time.perf_counter() + cfg.duration if cfg.duration else None
     while deadline is not None or done < ops:
         chunk = work.take(size if deadline else min(size, ops - done))
         kept = driver.run(chunk.codes, chunk.keys, chunk.values, chunk.lengths)
         session.checker.chunk(chunk, kept, exact=exact)
         done += len(chunk.keys)
-        bytes_put = chunk.user_bytes
-        written += bytes_put
-        sent += bytes_put
+        written += chunk.user_bytes
         session.tick(done, None if deadline else ops, driver.ns / 1e9)
         if deadline is not None and time.perf_counter() >= deadline:
             break
-    return Outcome(
-        done, deducted(driver, session, done), None, sent + driver.bytes_read, written, driver.hist
-    )
+    return outcome_of(driver, session, done, moved=written + driver.bytes_read, written=written)
 
 
 def make_work(session: Session, cfg: Settings, stream: Stream, op: int, **more: Any) -> Work:
@@ -109,7 +106,7 @@ def fill_batch(session: Session, cfg: Settings) -> Outcome:
         driver.each(engine.write_many, batches, size)
         calls += len(batches)
         session.tick(driver.ops, ops, driver.ns / 1e9)
-    outcome = Outcome(driver.ops, deducted(driver, session, calls), None, written, written, driver.hist)
+    outcome = outcome_of(driver, session, calls, moved=written, written=written)
     outcome.detail["batch_size"] = size
     return outcome
 
@@ -184,9 +181,9 @@ def read_all(*, reverse: bool) -> Run:
             if taken == 0:
                 session.checker.expect(b"(end of iteration)", start, limit)  # type: ignore[arg-type]
         del iterator
-        return Outcome(
-            driver.ops, deducted(driver, session, driver.ops), driver.found, driver.bytes_read, 0, driver.hist
-        )
+        outcome = outcome_of(driver, session, driver.ops, moved=driver.bytes_read)
+        outcome.found = driver.found
+        return outcome
 
     return run
 
@@ -220,7 +217,7 @@ def multi_read(session: Session, cfg: Settings) -> Outcome:
             session.checker.chunk(chunks[i], list(enumerate(got)))
         calls += len(chunks)
         session.tick(driver.ops, ops, driver.ns / 1e9)
-    outcome = Outcome(driver.ops, deducted(driver, session, calls), None, 0, 0, driver.hist)
+    outcome = outcome_of(driver, session, calls)
     outcome.detail["batch_size"] = size
     return outcome
 
@@ -233,7 +230,7 @@ def new_iterator(session: Session, cfg: Settings) -> Outcome:
     while driver.ops < ops:
         driver.each(engine.new_iterator, [None] * min(4096, ops - driver.ops))
         session.tick(driver.ops, ops, driver.ns / 1e9)
-    return Outcome(driver.ops, deducted(driver, session, driver.ops), hist=driver.hist)
+    return outcome_of(driver, session, driver.ops)
 
 
 # -- whole-database operations ----------------------------------------------------------------------------

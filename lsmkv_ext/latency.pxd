@@ -13,6 +13,7 @@ cdef enum:
     SUB_COUNT = 32
     BUCKETS = 1920                      # enough for every uint64 value
 
+
 @cython.final
 cdef class Histogram:
     """Counts of nanoseconds. Not locked: one thread records, others merge afterwards."""
@@ -23,6 +24,7 @@ cdef class Histogram:
     cdef double total                   # sum and sum of squares in ns, kept apart from the buckets
     cdef double squares
     cdef void add(self, uint64_t ns) noexcept nogil
+
 
 @cython.final
 cdef class Driver:
@@ -39,6 +41,7 @@ cdef class Driver:
     cdef readonly uint64_t found        # reads that returned something
     cdef readonly uint64_t bytes_read
     cdef readonly uint64_t ns           # time inside the loops
+    cdef readonly uint64_t cpu_ns       # of it, on a processor: neither waiting nor preempted
     cdef int pause(self, uint64_t now) except -1
     cdef object one(self, int code, object key, object value, uint64_t length, bint keep)
     cdef object walk(self, object key, uint64_t length, bint keep)

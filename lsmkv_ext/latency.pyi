@@ -32,6 +32,7 @@ class Driver:
     found: int
     bytes_read: int
     ns: int
+    cpu_ns: int
     def __init__(
         self,
         get: Callable[[bytes], Any] | None = None,

@@ -17,6 +17,11 @@ cdef extern from *:
         clock_gettime(CLOCK_MONOTONIC, &t);
         return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
     }
+    static inline uint64_t lsmkv_thread_ns(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+    }
     #if defined(__x86_64__)
     #include <x86intrin.h>
     static inline uint64_t lsmkv_ticks(void) { return __rdtsc(); }
@@ -27,6 +32,7 @@ cdef extern from *:
     #endif
     """
     uint64_t lsmkv_clock_ns() noexcept nogil
+    uint64_t lsmkv_thread_ns() noexcept nogil
     uint64_t lsmkv_ticks() noexcept nogil
     const bint LSMKV_TSC
     int __builtin_clzll(unsigned long long) noexcept nogil
@@ -273,7 +279,7 @@ cdef class Driver:
             const uint32_t[::1] lengths=None):
         """Does operation `codes[i]` on `keys[i]` for each i. Returns [(i, result)] for the kept results."""
         cdef size_t i, n = PyList_GET_SIZE(keys)
-        cdef uint64_t start, before, now
+        cdef uint64_t start, before, now, spent
         cdef bint keep
         cdef object value = None
         cdef list kept = []
@@ -281,6 +287,7 @@ cdef class Driver:
             raise ValueError("codes, keys and values differ in length")
         if lengths is not None and <size_t>lengths.shape[0] != n:
             raise ValueError("codes and lengths differ in length")
+        spent = lsmkv_thread_ns()
         start = before = lsmkv_ticks()
         for i in range(n):
             keep = self.check_every != 0 and (self.ops + i) % self.check_every == 0
@@ -300,6 +307,7 @@ cdef class Driver:
             elif self.turn_ticks:
                 self.pause(lsmkv_ticks())
         self.ns += to_ns(lsmkv_ticks() - start)
+        self.cpu_ns += lsmkv_thread_ns() - spent
         self.ops += n
         return kept
 
@@ -307,8 +315,9 @@ cdef class Driver:
         """Calls `fn(arg)` for each of `args`; one call counts as `weight` operations."""
         cdef PyObject *argv[2]
         cdef size_t i, n = PyList_GET_SIZE(args)
-        cdef uint64_t start, before, now
+        cdef uint64_t start, before, now, spent
         cdef list kept = []
+        spent = lsmkv_thread_ns()
         start = before = lsmkv_ticks()
         for i in range(n):
             argv[0] = NULL
@@ -326,14 +335,16 @@ cdef class Driver:
             elif self.turn_ticks:
                 self.pause(lsmkv_ticks())
         self.ns += to_ns(lsmkv_ticks() - start)
+        self.cpu_ns += lsmkv_thread_ns() - spent
         self.ops += n * weight
         return kept
 
     def iterate(self, iterator, uint64_t limit):
         """Takes up to `limit` items. Returns (taken, [(i, item)] for the kept ones)."""
-        cdef uint64_t i = 0, start, before, now
+        cdef uint64_t i = 0, start, before, now, spent
         cdef PyObject *item
         cdef list kept = []
+        spent = lsmkv_thread_ns()
         start = before = lsmkv_ticks()
         while i < limit:
             item = PyIter_Next(iterator)
@@ -353,6 +364,7 @@ cdef class Driver:
             elif self.turn_ticks:
                 self.pause(lsmkv_ticks())
         self.ns += to_ns(lsmkv_ticks() - start)
+        self.cpu_ns += lsmkv_thread_ns() - spent
         self.ops += i
         self.found += i
         return i, kept

@@ -1,0 +1,63 @@
+"""What the filters of an lsmkv database did, per level, as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .engines.base import human
+
+HEADER = [
+    "level",
+    "files",
+    "keys",
+    "lookups",
+    "checks",
+    "negatives",
+    "false pos.",
+    "observed",
+    "designed",
+    "blocks skipped",
+    "bytes skipped",
+    "filter memory",
+]
+
+
+def filter_report(stats: Any) -> str:
+    """Of `db.stats()`: one line per level that has files or was looked at, then the total and the alarms."""
+    from .report import plain
+
+    rows = [_row(f"L{level.level}", level) for level in stats.levels if level.files or level.filter.lookups]
+    lines = [plain(HEADER, [*rows, _row("all", stats.total)])]
+    total = stats.total.filter
+    if total.negatives:
+        lines.append(
+            f"{total.negatives:,} table reads were skipped ({total.useful_ratio:.1%} of the checks):"
+            f" {total.blocks_skipped_disk:,} of them would have gone to disk;"
+            f" about {total.seconds_saved:.2f} s saved"
+        )
+    if total.fail_open:
+        lines.append(f"{total.fail_open:,} lookups met a damaged filter and read the table")
+    lines += [f"alarm: {alarm.message}" for alarm in stats.alarms]
+    return "\n".join(lines)
+
+
+def _row(name: str, level: Any) -> list[str]:
+    f = level.filter
+    return [
+        name,
+        f"{level.files:,}",
+        f"{f.keys:,}",
+        f"{f.lookups:,}",
+        f"{f.checks:,}",
+        f"{f.negatives:,}",
+        f"{f.false_positives:,}",
+        _rate(f.observed_fpr),
+        _rate(f.designed_fpr),
+        f"{f.blocks_skipped:,}",
+        human(f.bytes_skipped),
+        human(f.memory_bytes),
+    ]
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3%}"
