@@ -449,7 +449,7 @@ def _level_alarms(level: LevelStats) -> Iterable[Alarm]:
     if f.tables_damaged or f.fail_open:
         yield Alarm(
             "filter_damaged", level.level, f.tables_damaged, 0,
-            f"{name}: {f.tables_damaged} tables with a damaged filter, {f.fail_open} lookups had to do without",
+            f"{name}: {f.tables_damaged} tables with a damaged filter, {f.fail_open} lookups without it",
         )  # fmt: skip
     if f.observed_fpr is not None and f.designed_fpr and f.checks >= MIN_CHECKS:
         ratio = f.observed_fpr / f.designed_fpr

@@ -17,43 +17,37 @@ from lsmkv_ext.errors import CorruptionError
 
 cdef extern from * nogil:
     """
-    #if defined(__x86_64__)
-    #include <immintrin.h>
-    static int lsm_filter_has_avx2(void) { __builtin_cpu_init(); return __builtin_cpu_supports("avx2"); }
-    static const uint32_t LSM_FILTER_LANES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
-    /* Eight bits at a time: both halves of the line stay in registers, each lane picks its 32-bit word. */
-    __attribute__((target("avx2")))
-    static inline int lsm_filter_test_line_avx2(const uint8_t* line, uint32_t h, uint32_t k) {
-        const __m256i low = _mm256_loadu_si256((const __m256i*)line);
-        const __m256i high = _mm256_loadu_si256((const __m256i*)(line + 32));
-        const __m256i hashes = _mm256_set1_epi32((int)h);
-        for (uint32_t i = 0; ; i += 8) {
-            const uint32_t lanes = k - i < 8 ? k - i : 8;
-            const __m256i v = _mm256_mullo_epi32(
-                hashes, _mm256_loadu_si256((const __m256i*)(LSM_FILTER_MUL + i)));
-            const __m256i word = _mm256_srli_epi32(v, 28);
-            const __m256i words = _mm256_castps_si256(_mm256_blendv_ps(
-                _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, word)),
-                _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, word)),
-                _mm256_castsi256_ps(v)));
-            const __m256i one = _mm256_loadu_si256((const __m256i*)(LSM_FILTER_LANES + 8 - lanes));
-            const __m256i wanted = _mm256_sllv_epi32(one, _mm256_srli_epi32(_mm256_slli_epi32(v, 4), 27));
-            if (i + 8 >= k) return _mm256_testc_si256(words, wanted);
-            if (!_mm256_testc_si256(words, wanted)) return 0;
+    /* A ring of lines on their way: the line asked for now is the one tested LSM_FILTER_AHEAD keys later, so as many
+       reads are under way as the memory system takes. Written once, compiled for each way to test a line. */
+    #define LSM_FILTER_AHEAD 32
+    #define LSM_FILTER_TEST_MANY(name, test) \\
+        static void name(const uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n, \\
+                         uint8_t* out) { \\
+            const uint8_t* lines[LSM_FILTER_AHEAD]; \\
+            for (size_t i = 0; i < n + LSM_FILTER_AHEAD; i++) { \\
+                const size_t slot = i % LSM_FILTER_AHEAD; \\
+                if (i >= LSM_FILTER_AHEAD) { \\
+                    const size_t j = i - LSM_FILTER_AHEAD; \\
+                    out[j] = (uint8_t)test(lines[slot], lsm_filter_remix(hashes[j]), k); \\
+                } \\
+                if (i < n) { \\
+                    lines[slot] = bits + lsm_filter_block(hashes[i], n_blocks) * 64; \\
+                    __builtin_prefetch(lines[slot]); \\
+                } \\
+            } \\
         }
-    }
+    LSM_FILTER_TEST_MANY(lsm_filter_test_many_portable, lsm_filter_test_line)
+    #if defined(__x86_64__)
     __attribute__((target("avx2")))
-    static void lsm_filter_test_lines_avx2(const uint8_t* const* lines, const uint32_t* h, uint32_t k,
-                                           size_t n, uint8_t* out) {
-        for (size_t i = 0; i < n; i++) out[i] = (uint8_t)lsm_filter_test_line_avx2(lines[i], h[i], k);
-    }
+    LSM_FILTER_TEST_MANY(lsm_filter_test_many_avx2, lsm_filter_test_line_avx2)
     #else
-    static int lsm_filter_has_avx2(void) { return 0; }
-    static void lsm_filter_test_lines_avx2(const uint8_t* const* lines, const uint32_t* h, uint32_t k,
-                                           size_t n, uint8_t* out) {
-        for (size_t i = 0; i < n; i++) out[i] = (uint8_t)lsm_filter_test_line(lines[i], h[i], k);
-    }
+    #define lsm_filter_test_many_avx2 lsm_filter_test_many_portable
     #endif
+    static inline void lsm_filter_test_many(const uint8_t* bits, uint64_t n_blocks, uint32_t k,
+                                            const uint64_t* hashes, size_t n, uint8_t* out) {
+        (lsm_filter_simd ? lsm_filter_test_many_avx2 : lsm_filter_test_many_portable)(
+            bits, n_blocks, k, hashes, n, out);
+    }
     static inline uint32_t lsm_filter_set_line(uint8_t* line, uint32_t h, uint32_t k) {
         uint32_t fresh = 0;
         for (uint32_t i = 0; i < k; i++) {
@@ -70,9 +64,10 @@ cdef extern from * nogil:
         return n;
     }
     """
-    bint lsm_filter_has_avx2() noexcept
-    void lsm_filter_test_lines_avx2(
-        const uint8_t** lines, const uint32_t* h, uint32_t k, size_t n, uint8_t* out) noexcept
+    enum:
+        AHEAD "LSM_FILTER_AHEAD"
+    void lsm_filter_test_many(const uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n,
+                              uint8_t* out) noexcept
     uint32_t lsm_filter_set_line(uint8_t* line, uint32_t h, uint32_t k) noexcept
     uint64_t lsm_filter_popcount(const uint8_t* p) noexcept
     void lsm_filter_prefetch_write "__builtin_prefetch"(const void* p, int rw) noexcept
@@ -85,7 +80,7 @@ cdef extern from "<sys/mman.h>" nogil:
     int madvise(void* p, size_t n, int advice)
 
 cdef enum:
-    BATCH = 32                        # lines in flight: more than the memory system overlaps, less than the first-level cache
+    PART = 256
     MAGIC = 0x46564B4C                # "LKVF"
     OFFSET_BITS_SUM = 48
     OFFSET_HEADER_SUM = 56
@@ -97,7 +92,6 @@ cdef uint64_t HEADER_SUM_SEED = 0x68656164666C7472ULL
 cdef uint64_t PREFIX_SEED = 0x7072656669786573ULL
 
 cdef const char* _EMPTY = ""
-cdef bint _use_avx2 = lsm_filter_has_avx2()
 
 # K_FROM[i] is the smallest millibits for which k = i + 2: the smallest k whose false positive rate in 512-bit blocks is within
 # 3 % of the best k's. (tests/unit/test_filter_curve.py holds the table against the curve.)
@@ -135,54 +129,33 @@ cdef size_t filter_add_counting(
     uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n
 ) noexcept nogil:
     """As filter_add_many; returns how many of the hashes set a bit that was not set."""
-    cdef uint8_t* lines[BATCH]
-    cdef size_t done = 0, i, m, fresh = 0
-    while done < n:
-        m = min(n - done, <size_t>BATCH)
-        for i in range(m):
-            lines[i] = bits + lsm_filter_block(hashes[done + i], n_blocks) * FILTER_BLOCK_BYTES
-            lsm_filter_prefetch_write(lines[i], 1)
-        for i in range(m):
-            fresh += lsm_filter_set_line(lines[i], lsm_filter_remix(hashes[done + i]), k)
-        done += m
+    cdef uint8_t* lines[AHEAD]
+    cdef size_t i, j, fresh = 0
+    for i in range(n + AHEAD):
+        if i >= AHEAD:
+            j = i - AHEAD
+            fresh += lsm_filter_set_line(lines[j % AHEAD], lsm_filter_remix(hashes[j]), k)
+        if i < n:
+            lines[i % AHEAD] = bits + lsm_filter_block(hashes[i], n_blocks) * FILTER_BLOCK_BYTES
+            lsm_filter_prefetch_write(lines[i % AHEAD], 1)
     return fresh
-
-
-cdef void _test_many(
-    const uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n, uint8_t* out
-) noexcept nogil:
-    cdef const uint8_t* lines[BATCH]
-    cdef uint32_t h[BATCH]
-    cdef size_t done = 0, i, m
-    while done < n:
-        m = min(n - done, <size_t>BATCH)
-        for i in range(m):
-            lines[i] = bits + lsm_filter_block(hashes[done + i], n_blocks) * FILTER_BLOCK_BYTES
-            lsm_filter_prefetch(lines[i])
-            h[i] = lsm_filter_remix(hashes[done + i])
-        if _use_avx2:
-            lsm_filter_test_lines_avx2(lines, h, k, m, out + done)
-        else:
-            for i in range(m):
-                out[done + i] = lsm_filter_test_line(lines[i], h[i], k)
-        done += m
 
 
 cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, uint8_t* out) noexcept nogil:
     if not f.usable:
         memset(out, 1, n)
         return
-    _test_many(f.bits, f.n_blocks, f.k, hashes, n, out)
+    lsm_filter_test_many(f.bits, f.n_blocks, f.k, hashes, n, out)
 
 
 cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_t n) noexcept nogil:
-    cdef uint8_t out[BATCH * 8]
+    cdef uint8_t out[PART]
     cdef size_t done = 0, i, m, missing = 0
     if f.bits == NULL or f.n_blocks == 0:
         return n
     while done < n:
-        m = min(n - done, <size_t>(BATCH * 8))
-        _test_many(f.bits, f.n_blocks, f.k, hashes + done, m, out)
+        m = min(n - done, <size_t>PART)
+        lsm_filter_test_many(f.bits, f.n_blocks, f.k, hashes + done, m, out)
         for i in range(m):
             missing += 1 - out[i]
         done += m
@@ -442,14 +415,13 @@ def prefix_hash(uint32_t kind, uint32_t arg, const unsigned char[::1] key not No
 
 
 def simd():
-    """The batch probe in use: "avx2" or "portable"."""
-    return "avx2" if _use_avx2 else "portable"
+    """The probe in use: "avx2" or "portable"."""
+    return "avx2" if lsm_filter_simd else "portable"
 
 
 def use_simd(bint on):
-    """Turns the SIMD probe on (where the CPU has it) or off; both give the same answers."""
-    global _use_avx2
-    _use_avx2 = on and lsm_filter_has_avx2()
+    """Turns the SIMD probe of this module on (where the CPU has it) or off; both give the same answers."""
+    lsm_filter_choose(on)
 
 
 cdef uint32_t _millibits(double bits_per_key) except? 0:

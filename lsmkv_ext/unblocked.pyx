@@ -1,0 +1,188 @@
+"""For benchmarks only: a classic Bloom filter whose k bits lie anywhere, and loops that time single probes of both kinds."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from lsmkv_ext.filter cimport (
+    FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing, filter_k_for, filter_probe, filter_probe_many,
+)
+
+cdef extern from * nogil:
+    """
+    #include <time.h>
+    /* the time of this thread: what other processes do to the clock on the wall is not the filter's */
+    static inline uint64_t lsm_thread_ns(void) {
+        struct timespec t; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+    }
+    static inline uint64_t lsm_mulhi(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
+    """
+    uint64_t lsm_mulhi(uint64_t a, uint64_t b) noexcept
+    uint64_t lsm_thread_ns() noexcept
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void** p, size_t alignment, size_t n)
+
+cdef extern from "<sys/mman.h>" nogil:
+    int MADV_HUGEPAGE
+    int madvise(void* p, size_t n, int advice)
+
+cdef enum:
+    HUGE_PAGE = 1 << 21
+
+
+cdef inline uint64_t _random(uint64_t* state) noexcept nogil:
+    """splitmix64: stands for the hash of a random key."""
+    state[0] += 0x9E3779B97F4A7C15ULL
+    cdef uint64_t z = state[0]
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL
+    return z ^ (z >> 31)
+
+
+cdef class Probes:
+    """n random hashes, made before the clock starts."""
+
+    cdef uint64_t* hashes
+    cdef uint8_t* verdicts
+    cdef readonly size_t n
+
+    def __cinit__(self, size_t n, uint64_t seed):
+        cdef size_t i
+        self.n = n
+        self.hashes = <uint64_t*>malloc(n * sizeof(uint64_t))
+        self.verdicts = <uint8_t*>malloc(n)
+        if self.hashes == NULL or self.verdicts == NULL:
+            raise MemoryError("no memory for hashes")
+        memset(self.verdicts, 0, n)
+        for i in range(n):
+            self.hashes[i] = _random(&seed)
+
+    def __dealloc__(self):
+        free(self.hashes)
+        free(self.verdicts)
+
+    def positives(self):
+        cdef size_t i, total = 0
+        for i in range(self.n):
+            total += self.verdicts[i]
+        return total
+
+
+cdef uint8_t* _bits(size_t n) except NULL:
+    cdef void* p = NULL
+    if posix_memalign(&p, HUGE_PAGE, (n + HUGE_PAGE - 1) & ~<size_t>(HUGE_PAGE - 1)) != 0:
+        raise MemoryError("no memory for a filter")
+    madvise(p, n, MADV_HUGEPAGE)
+    memset(p, 0, n)
+    return <uint8_t*>p
+
+
+cdef class Blocked:
+    """The filter of the data plane, filled with n_keys random hashes."""
+
+    cdef FilterC f
+    cdef uint8_t* bits
+    cdef readonly double add_ns          # per key
+    cdef readonly double verify_ns       # per key: the check before a table is published
+
+    def __cinit__(self, size_t nbytes, uint32_t millibits, uint64_t seed):
+        self.bits = _bits(nbytes)
+        memset(&self.f, 0, sizeof(FilterC))
+        self.f.bits = self.bits
+        self.f.n_blocks = nbytes // FILTER_BLOCK_BYTES
+        self.f.k = filter_k_for(millibits)
+        self.f.usable = 1
+        self._fill(nbytes * 8000 // millibits, seed)
+
+    def _fill(self, uint64_t n_keys, uint64_t seed):
+        cdef uint64_t chunk[4096]
+        cdef uint64_t left = n_keys, start, spent = 0, verified = 0, missing = 0
+        cdef size_t i, m
+        with nogil:
+            while left:
+                m = <size_t>min(left, <uint64_t>4096)
+                for i in range(m):
+                    chunk[i] = _random(&seed)
+                start = lsm_thread_ns()
+                filter_add_many(self.bits, self.f.n_blocks, self.f.k, chunk, m)
+                spent += lsm_thread_ns() - start
+                start = lsm_thread_ns()
+                missing += filter_count_missing(&self.f, chunk, m)
+                verified += lsm_thread_ns() - start
+                left -= m
+        if missing:
+            raise AssertionError(f"{missing} keys are missing")
+        self.add_ns = <double>spent / n_keys
+        self.verify_ns = <double>verified / n_keys
+
+    def __dealloc__(self):
+        free(self.bits)
+
+    def batch_ns(self, Probes probes not None):
+        """Nanoseconds per probe, prefetched and many at a time."""
+        cdef uint64_t start
+        with nogil:
+            start = lsm_thread_ns()
+            filter_probe_many(&self.f, probes.hashes, probes.n, probes.verdicts)
+            start = lsm_thread_ns() - start
+        return <double>start / probes.n
+
+    def single_ns(self, Probes probes not None):
+        """Nanoseconds per probe, one by one, each verdict deciding a branch as in a lookup."""
+        cdef uint64_t start
+        cdef size_t i
+        with nogil:
+            start = lsm_thread_ns()
+            for i in range(probes.n):
+                if filter_probe(&self.f, probes.hashes[i]):
+                    probes.verdicts[i] = 1
+                else:
+                    probes.verdicts[i] = 0
+            start = lsm_thread_ns() - start
+        return <double>start / probes.n
+
+
+cdef class Unblocked:
+    """k bits anywhere in the filter, by double hashing; a probe stops at the first bit that is not set."""
+
+    cdef uint8_t* bits
+    cdef uint64_t n_bits
+    cdef uint32_t k
+
+    def __cinit__(self, size_t nbytes, uint32_t k, uint64_t seed):
+        """Half of the bits are set at random: what the best k leads to."""
+        cdef uint64_t i
+        self.bits = _bits(nbytes)
+        self.n_bits = nbytes * 8
+        self.k = k
+        for i in range(nbytes // 8):
+            (<uint64_t*>self.bits)[i] = _random(&seed)
+
+    def __dealloc__(self):
+        free(self.bits)
+
+    cdef inline bint _probe(self, uint64_t h) noexcept nogil:
+        cdef uint64_t step = (h << 32 | h >> 32) | 1
+        cdef uint64_t bit
+        cdef uint32_t i
+        for i in range(self.k):
+            bit = lsm_mulhi(h, self.n_bits)
+            if not self.bits[bit >> 3] >> (bit & 7) & 1:
+                return False
+            h += step
+        return True
+
+    def single_ns(self, Probes probes not None):
+        cdef uint64_t start
+        cdef size_t i
+        with nogil:
+            start = lsm_thread_ns()
+            for i in range(probes.n):
+                if self._probe(probes.hashes[i]):
+                    probes.verdicts[i] = 1
+                else:
+                    probes.verdicts[i] = 0
+            start = lsm_thread_ns() - start
+        return <double>start / probes.n
