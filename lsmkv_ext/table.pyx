@@ -784,6 +784,26 @@ cdef class Table:
         table_unpin(t, b)
         return out
 
+    def count(self, *, mode="scan", fill_cache=False, reverse=False):
+        """(entries, bytes of keys and values) by a scan without the GIL from end to end."""
+        cdef TableIter it
+        cdef ReadContext rc
+        cdef uint64_t n = 0, size = 0
+        cdef bint backward = reverse
+        cdef int code
+        _set_context(&rc, mode, fill_cache)
+        table_iter_init(&it, self.c, &rc)
+        with nogil:
+            code = table_iter_seek_last(&it) if backward else table_iter_seek_first(&it)
+            while code == ST_OK and it.valid:
+                n += 1
+                size += it.entry.klen + it.entry.vlen
+                code = table_iter_prev(&it) if backward else table_iter_next(&it)
+            table_iter_close(&it)
+        if code != ST_OK:
+            raise_status(&it.status, self.path)
+        return n, size
+
     def verify(self, deep=True):
         """Findings as [{"offset": ..., "what": ...}]; empty for a sound table. See lsmkv_ext.verify."""
         from lsmkv_ext.verify import verify_table
@@ -793,6 +813,16 @@ cdef class Table:
     def entries(self, start=None, stop=None, *, reverse=False, mode="scan", fill_cache=False):
         """Iterator over (key, value or None where deleted, seq) with start <= key < stop."""
         return TableEntries(self, start, stop, reverse, mode, fill_cache)
+
+
+cdef int _set_context(ReadContext* rc, str mode, bint fill_cache) except -1:
+    if mode not in ("scan", "compaction", "get"):
+        raise ValueError(f"mode is 'scan', 'compaction' or 'get', not {mode!r}")
+    memset(rc, 0, sizeof(ReadContext))
+    rc.fill_cache = fill_cache
+    rc.scan = mode == "scan"
+    rc.compaction = mode == "compaction"
+    return 0
 
 
 cdef class TableEntries:
@@ -807,16 +837,12 @@ cdef class TableEntries:
     cdef bint started
 
     def __cinit__(self, Table table not None, start, stop, reverse, mode, fill_cache):
-        if mode not in ("scan", "compaction", "get"):
-            raise ValueError(f"mode is 'scan', 'compaction' or 'get', not {mode!r}")
+        _set_context(&self.rc, mode, fill_cache)
+        self.rc.gil_held = True
         self.table = table
         self.start = None if start is None else bytes(start)
         self.stop = None if stop is None else bytes(stop)
         self.reverse = reverse
-        self.rc.gil_held = True
-        self.rc.fill_cache = fill_cache
-        self.rc.scan = mode == "scan"
-        self.rc.compaction = mode == "compaction"
         table_iter_init(&self.it, table.c, &self.rc)
 
     def __dealloc__(self):
