@@ -222,16 +222,19 @@ def open_for_reading(directory: str, options: Options, report: RecoveryReport) -
     for attempt in range(READ_ATTEMPTS):
         try:
             return _read_once(directory, options, report)
-        except (CorruptionError, FileNotFoundError) as error:
-            # Damage stays; a race with the writer does not repeat itself with the same message for long.
-            if attempt == READ_ATTEMPTS - 1 or not _changed_meanwhile(directory, attempt):
+        except (CorruptionError, OSError) as error:
+            gone = isinstance(error, CorruptionError) or error.errno == errno.ENOENT
+            if not gone or attempt == READ_ATTEMPTS - 1 or not _worth_another_look(directory, attempt):
                 raise
             log.debug("reading %s again: %s", directory, error)
     raise AssertionError("not reached")
 
 
-def _changed_meanwhile(directory: str, attempt: int) -> bool:
-    if not is_locked(directory) and attempt:
+def _worth_another_look(directory: str, attempt: int) -> bool:
+    """Damage stays; what a writer did under our eyes looks different the next time. Without a
+    writer two looks do.
+    """
+    if attempt and not is_locked(directory):
         return False
     time.sleep(0.005 * (attempt + 1))
     return True

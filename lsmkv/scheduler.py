@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lsmkv_ext.memtable import Memtable
@@ -102,11 +102,15 @@ class Counters:
         self._filters(result)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
     def _filters(self, result: Result) -> None:
         self.filter_build_ns += result.filter_build_ns
         self.filter_verify_ns += result.filter_verify_ns
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Counter) else value
 
 
 # Back pressure --------------------------------------------------------------------------------------------

@@ -1,0 +1,663 @@
+"""The database as its users see it."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+import lsmkv
+from lsmkv import filenames
+
+TINY = {
+    "write_buffer_size": 8192,
+    "target_file_size": 8192,
+    "l0_compaction_trigger": 2,
+    "level_size_ratio": 4,
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "db"
+
+
+@pytest.fixture
+def db(path):
+    with lsmkv.open(path) as db:
+        yield db
+
+
+def fill(db, n=500, size=100, prefix=b"key"):
+    for i in range(n):
+        db[prefix + b"%06d" % i] = (b"%06d" % i) * (size // 6)
+
+
+def names(path):
+    return sorted(os.listdir(path))
+
+
+# Mapping
+
+
+def test_mapping_protocol(db):
+    db[b"a"] = b"1"
+    db.update({b"b": b"2", b"c": b"3"})
+    assert db[b"a"] == b"1"
+    assert b"b" in db and b"x" not in db
+    assert list(db) == [b"a", b"b", b"c"]
+    assert list(reversed(db)) == [b"c", b"b", b"a"]
+    assert len(db) == 3 and db
+    assert db.pop(b"b") == b"2"
+    assert db.setdefault(b"d", b"4") == b"4"
+    assert db.popitem() == (b"a", b"1")
+    with pytest.raises(KeyError):
+        db[b"a"]
+    with pytest.raises(KeyError):
+        del db[b"a"]
+    assert db.get(b"a", b"?") == b"?"
+    db.clear()
+    assert len(db) == 0 and not db
+    db.clear()
+
+
+def test_clear_reaches_the_longest_key(db):
+    longest = b"\xff" * 65535
+    db[longest] = b"1"
+    db[b""] = b"2"
+    db.clear()
+    assert list(db) == []
+
+
+def test_a_handle_equals_itself_alone(db, tmp_path):
+    with lsmkv.open(tmp_path / "other") as other:
+        assert db == db
+        assert db != other
+        assert db != {}
+        assert len({db, other}) == 2
+
+
+def test_views_are_ordered_and_start_over(db):
+    fill(db, 20)
+    items = db.items(b"key000005", b"key000008")
+    expected = [b"key000005", b"key000006", b"key000007"]
+    assert [key for key, _ in items] == expected
+    assert [key for key, _ in items] == expected
+    assert [key for key, _ in reversed(items)] == expected[::-1]
+    assert len(items) == 3
+    assert (b"key000005", db[b"key000005"]) in items
+    assert (b"key000004", db[b"key000004"]) not in items
+    keys = db.keys(prefix=b"key00001")
+    assert len(keys) == 10 and b"key000010" in keys and b"key000009" not in keys
+    assert keys & {b"key000010", b"zzz"} == {b"key000010"}
+    assert db[b"key000003"] in db.values()
+    assert list(db.values(b"key000003", b"key000004")) == [db[b"key000003"]]
+    assert not db.keys(b"x", b"y")
+
+
+@pytest.mark.parametrize("key", ["text", None, 3, 2.5, ["a"]])
+def test_keys_are_bytes(db, key):
+    for call in (db.get, db.delete, db.__getitem__, lambda k: db.put(k, b""), lambda k: db.put(b"", k)):
+        with pytest.raises(TypeError):
+            call(key)
+
+
+def test_bytes_like_keys_and_values(db):
+    db.put(bytearray(b"a"), memoryview(b"1"))
+    assert db.get(memoryview(b"a")) == b"1"
+    assert bytearray(b"a") in db
+
+
+def test_limits_say_what_is_allowed(db):
+    db[b"k" * 65535] = b""
+    with pytest.raises(ValueError, match="65535"):
+        db[b"k" * 65536] = b""
+
+
+# Durability
+
+
+def test_a_clean_reopen_replays_nothing(path):
+    with lsmkv.open(path) as db:
+        fill(db)
+    with lsmkv.open(path) as db:
+        assert db.recovery_report.clean
+        assert len(db) == 500
+
+
+@pytest.mark.parametrize("wal", ["mmap", "write"])
+def test_acknowledged_writes_survive_kill(path, wal):
+    code = f"""
+import lsmkv, os, signal
+db = lsmkv.open({str(path)!r}, wal={wal!r}, write_buffer_size=16384)
+for i in range(1000):
+    db[b"%d" % i] = b"x" * 50
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    with lsmkv.open(path) as db:
+        assert len(db) == 1000
+        assert db.recovery_report.torn == []
+        assert db.recovery_report.records > 0
+    assert lsmkv.verify(path)
+
+
+def test_without_a_log_close_flushes(path):
+    with lsmkv.open(path, wal=None) as db:
+        fill(db)
+        assert not [name for name in names(path) if name.endswith(".wal")]
+    with lsmkv.open(path, wal=None) as db:
+        assert len(db) == 500
+    with lsmkv.open(path) as db:
+        db[b"more"] = b"1"
+    with lsmkv.open(path, wal=None) as db:
+        assert len(db) == 501
+
+
+def test_an_interval_syncs_in_the_background(path):
+    with lsmkv.open(path, sync_interval_ms=5) as db:
+        db[b"a"] = b"1"
+        log = db._log
+        deadline = time.monotonic() + 20
+        while log.synced < log.size and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert log.synced == log.size
+
+
+# Files
+
+
+def test_files_are_private_and_only_ours(path):
+    with lsmkv.open(path, **TINY) as db:
+        fill(db)
+        db.flush()
+        assert os.stat(path).st_mode & 0o777 == 0o700
+        for name in names(path):
+            assert filenames.parse(name) is not None
+            assert os.stat(path / name).st_mode & 0o777 == 0o600
+
+
+def test_standard_streams_are_never_taken(tmp_path):
+    code = f"""
+import os, sys
+for fd in (0, 1, 2):
+    os.close(fd)
+import lsmkv
+db = lsmkv.open({str(tmp_path / "db")!r}, write_buffer_size=8192)
+for i in range(500):
+    db[b"%d" % i] = b"x" * 100
+db.flush()
+taken = []
+for fd in (0, 1, 2):
+    try:
+        taken.append(os.readlink(f"/proc/self/fd/{{fd}}"))
+    except OSError:
+        pass
+db.close()
+os._exit(1 if any("db" in name for name in taken) else 0)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_strangers_in_the_folder_are_left_alone(path):
+    lsmkv.open(path).close()
+    (path / "notes.txt").write_text("mine")
+    (path / "000099.sst").symlink_to(path / "notes.txt")
+    lsmkv.open(path).close()
+    lsmkv.destroy(path)
+    assert names(path) == ["000099.sst", "notes.txt"]
+
+
+def test_orphans_go_only_after_recovery_succeeded(path):
+    with lsmkv.open(path) as db:
+        fill(db)
+    (path / "000099.sst").write_bytes(b"left behind")
+    manifest = next(p for p in path.iterdir() if p.name.startswith("MANIFEST"))
+    good = manifest.read_bytes()
+    manifest.write_bytes(good[:-20])
+    before = {p.name: p.read_bytes() for p in path.iterdir()}
+    with pytest.raises(lsmkv.CorruptionError, match="MANIFEST"):
+        lsmkv.open(path)
+    assert {p.name: p.read_bytes() for p in path.iterdir()} == before
+    manifest.write_bytes(good)
+    with lsmkv.open(path) as db:
+        assert "000099.sst" in db.recovery_report.orphans_removed
+        assert len(db) == 500
+    assert not (path / "000099.sst").exists()
+
+
+def test_missing_files_are_refused(path):
+    with lsmkv.open(path) as db:
+        fill(db)
+    for pattern, message in (("*.sst", "table of the manifest is missing"), ("*.wal", "log of the manifest")):
+        victim = next(path.glob(pattern))
+        data = victim.read_bytes()
+        victim.unlink()
+        with pytest.raises(lsmkv.CorruptionError, match=message):
+            lsmkv.open(path)
+        victim.write_bytes(data)
+    (path / "CURRENT").unlink()
+    with pytest.raises(lsmkv.CorruptionError, match="CURRENT is missing"):
+        lsmkv.open(path)
+
+
+def test_a_creation_that_was_cut_short_is_finished(path):
+    lsmkv.open(path).close()
+    for p in path.iterdir():
+        if not p.name.startswith("MANIFEST"):
+            p.unlink()
+    with lsmkv.open(path) as db:
+        assert db.recovery_report.created
+
+
+# Flags
+
+
+def test_flags(path):
+    for flag in "rw":
+        with pytest.raises(lsmkv.IOError) as raised:
+            lsmkv.open(path, flag)
+        assert isinstance(raised.value, FileNotFoundError) or raised.value.errno == 2
+    assert not path.exists()
+    with lsmkv.open(path, "c") as db:
+        db[b"a"] = b"1"
+    with lsmkv.open(path, "w") as db:
+        assert db[b"a"] == b"1"
+    with lsmkv.open(path, "r") as db:
+        assert db.readonly
+        with pytest.raises(lsmkv.ReadOnlyError):
+            db[b"b"] = b"2"
+        with pytest.raises(lsmkv.ReadOnlyError):
+            db.flush()
+    with lsmkv.open(path, "n") as db:
+        assert len(db) == 0
+    with pytest.raises(lsmkv.OptionError):
+        lsmkv.open(path, "x")
+
+
+def test_options_are_checked_at_open(path):
+    with pytest.raises(lsmkv.OptionError, match="block_size"):
+        lsmkv.open(path, blocksize=1)
+    assert not path.exists()
+
+
+# One writer
+
+
+def test_one_writer_per_process(path, tmp_path):
+    with lsmkv.open(path):
+        link = tmp_path / "link"
+        link.symlink_to(path)
+        for other in (path, link, str(path) + "/"):
+            with pytest.raises(lsmkv.LockError, match="this process"):
+                lsmkv.open(other)
+    lsmkv.open(path).close()
+
+
+def test_one_writer_across_processes(path):
+    code = f"""
+import lsmkv
+try:
+    lsmkv.open({str(path)!r})
+except lsmkv.LockError as error:
+    assert isinstance(error, OSError)
+    print("locked")
+"""
+    with lsmkv.open(path):
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert out.stdout == "locked\n"
+
+
+def test_a_failed_open_gives_the_lock_back(path):
+    with lsmkv.open(path) as db:
+        fill(db)
+    current = (path / "CURRENT").read_bytes()
+    (path / "CURRENT").write_bytes(b"nonsense")
+    with pytest.raises(lsmkv.CorruptionError):
+        lsmkv.open(path)
+    (path / "CURRENT").write_bytes(current)
+    lsmkv.open(path).close()
+
+
+# Life cycle
+
+
+def test_close_is_final_and_idempotent(path):
+    db = lsmkv.open(path)
+    fill(db, 50)
+    snapshot, cursor, iterator, batch = db.snapshot(), db.cursor(), db.iterator(), db.write_batch()
+    next(iterator)
+    db.close()
+    db.close()
+    assert db.closed
+    batch.put(b"a", b"1")
+    for call in (
+        lambda: db.get(b"a"),
+        lambda: db.put(b"a", b"b"),
+        lambda: list(db),
+        lambda: db.flush(),
+        lambda: db.stats(),
+        lambda: snapshot.get(b"a"),
+        lambda: cursor.seek(b"a"),
+        lambda: next(iterator),
+        lambda: batch.write(),
+        lambda: db.__enter__(),
+    ):
+        with pytest.raises(lsmkv.ClosedError):
+            call()
+
+
+def test_a_database_that_nobody_holds_closes_itself(path):
+    db = lsmkv.open(path)
+    fill(db)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del db
+        gc.collect()
+    assert any(issubclass(w.category, ResourceWarning) for w in caught)
+    with lsmkv.open(path) as db:
+        assert len(db) == 500
+
+
+def test_threads_end_with_the_database(path):
+    before = threading.active_count()
+    db = lsmkv.open(path, max_background_jobs=4, stats_export=True)
+    assert threading.active_count() > before
+    db.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["pass", "raise SystemExit(3)", "1 / 0", "cycle = []; cycle.append((cycle, db)); del db, cycle"],
+)
+def test_interpreter_exit_with_an_open_database(path, ending):
+    code = f"""
+import lsmkv
+db = lsmkv.open({str(path)!r}, write_buffer_size=65536)
+it = iter(db.items())
+for i in range(2000):
+    db[b"%d" % i] = b"x" * 100
+{ending}
+"""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(ending, 0), done.stderr
+    assert time.monotonic() - began < 30
+    with lsmkv.open(path) as db:
+        assert len(db) == 2000
+
+
+def test_fork_leaves_the_parent_alone(path):
+    db = lsmkv.open(path)
+    fill(db, 50)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            try:
+                db.get(b"key000001")
+            except lsmkv.ForkError:
+                db.close()
+                code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    db[b"after"] = b"1"
+    with pytest.raises(lsmkv.LockError):
+        lsmkv.open(path)
+    db.close()
+    with lsmkv.open(path) as again:
+        assert len(again) == 51
+
+
+# Compaction
+
+
+def test_compaction_drops_what_is_deleted_and_reports_progress(path):
+    with lsmkv.open(path, **TINY) as db:
+        fill(db, 1000)
+        for i in range(0, 1000, 2):
+            del db[b"key%06d" % i]
+        db.delete_range(b"key000500", b"key000600")
+        seen = []
+        db.compact_range(progress=lambda done, total: seen.append((done, total)))
+        assert seen and seen[-1][0] == seen[-1][1]
+        assert all(a <= b for (a, _), (b, _) in zip(seen, seen[1:], strict=False))
+        version = db._versions.current
+        assert sum(f.deletes + f.range_deletes for f in version.files()) == 0
+        assert sum(f.entries for f in version.files()) == len(db) == 450
+        assert not version.levels[0]
+
+
+def test_compact_range_leaves_other_ranges(path):
+    with lsmkv.open(path, l0_compaction_trigger=100, l0_slowdown_trigger=100, l0_stop_trigger=200) as db:
+        for prefix in (b"a", b"m", b"z"):
+            fill(db, 50, prefix=prefix)
+            db.flush()
+        db.compact_range(b"m", b"n")
+        version = db._versions.current
+        assert [f.smallest[:1] for f in version.levels[0]] == [b"z", b"a"]
+        assert [f.smallest[:1] for f in version.levels[1]] == [b"m"]
+
+
+def test_compact_in_the_background(path):
+    with lsmkv.open(path, **TINY) as db:
+        fill(db, 500)
+        db.compact_range(wait=False)
+        deadline = time.monotonic() + 30
+        while db._versions.current.levels[0] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not db._versions.current.levels[0]
+
+
+def test_sequential_data_moves_down_without_being_rewritten(path):
+    with lsmkv.open(path, write_buffer_size=16384, l0_compaction_trigger=2) as db:
+        fill(db, 3000)
+        db.flush()
+        db._scheduler.wait_idle()
+        assert db.background.moves > 0
+        assert db.background.compactions == 0
+
+
+def test_levels_fill_and_stay_in_shape(path):
+    options = {**TINY, "compression": None}
+    with lsmkv.open(path, **options) as db:
+        for i in range(20000):
+            db[b"%08d" % (i * 7919 % 20011)] = b"v" * 60
+        db.flush()
+        db._scheduler.wait_idle()
+        version = db._versions.current
+        assert version.last_level >= 2
+        assert version.total_bytes < 1.6 * version.sizes[version.last_level]
+        assert db.background.shifts > 0
+        assert len(db) == 20000
+
+
+def test_a_reader_keeps_the_files_it_reads(path):
+    with lsmkv.open(path, **TINY) as db:
+        fill(db, 1000)
+        db.flush()
+        db._scheduler.wait_idle()
+        iterator = iter(db.items())
+        first = next(iterator)
+        snapshot = db.snapshot()
+        fill(db, 1000, size=50)
+        db.compact_range()
+        held = {p for p in names(path) if p.endswith(".sst")}
+        live = {filenames.table_name(f.number) for f in db._versions.current.files()}
+        assert held > live
+        assert len([first, *iterator]) == 1000
+        assert len(snapshot[b"key000007"]) == 96
+        snapshot.close()
+        del iterator
+        db._versions.collect_garbage()
+        assert {p for p in names(path) if p.endswith(".sst")} == live
+
+
+def test_back_pressure_is_counted(path):
+    with lsmkv.open(
+        path, write_buffer_size=4096, max_write_buffers=2, l0_compaction_trigger=1, l0_slowdown_trigger=1
+    ) as db:
+        fill(db, 2000)
+        stalls = db.stats().stalls
+        assert stalls.stops > 0
+        assert stalls.stop_seconds > 0
+
+
+# Options on an open database
+
+
+def test_set_options_takes_effect_on_new_tables(path):
+    with lsmkv.open(path) as db:
+        fill(db, 100)
+        db.flush()
+        db.set_options(bits_per_key=20, block_cache_size=1 << 20)
+        fill(db, 100)
+        db.flush()
+        assert [f.millibits for f in db._versions.current.levels[0]] == [20000, 10000]
+        with pytest.raises(lsmkv.OptionError, match="wal"):
+            db.set_options(wal=None)
+        assert lsmkv.Options.decode((path / "OPTIONS").read_bytes()).bits_per_key == 20.0
+
+
+def test_rebuild_filters(path):
+    with lsmkv.open(path, bits_per_key=6) as db:
+        fill(db, 2000)
+        db.flush()
+        before = list(db.items())
+        db.set_options(bits_per_key=14)
+        assert list(db.filter_debt().values()) == ["bits"]
+        assert db.rebuild_filters() == 1
+        assert db.filter_debt() == {}
+        (f,) = db._versions.current.files()
+        assert f.millibits == 14000
+        assert list(db.items()) == before
+        assert db.rebuild_filters() == 0
+    assert lsmkv.verify(path)
+
+
+def test_filter_debt_is_paid_in_the_background(path):
+    with lsmkv.open(path, bits_per_key=6, filter_debt_ratio=0.1) as db:
+        fill(db, 2000)
+        db.flush()
+        db.set_options(bits_per_key=14)
+        db._scheduler.wait_idle()
+        assert db.filter_debt() == {}
+        assert db.background.filter_rebuilds == 1
+
+
+# Seeing
+
+
+def test_approximations(db):
+    fill(db, 2000)
+    db.flush()
+    whole = db.approximate_size()
+    half = db.approximate_size(b"key", b"key001000")
+    assert 0.4 * whole < half < 0.6 * whole
+    assert db.approximate_size(b"x", b"z") == 0
+    assert db.approximate_len() == 2000
+
+
+def test_properties(db):
+    fill(db, 100)
+    db.flush()
+    assert db.property("lsmkv.num-files-at-level0") == "1"
+    assert db.property("lsmkv.num-files-at-level9") is None
+    assert db.property("no.such.thing") is None
+    from lsmkv.reporting import PROPERTIES
+
+    for name in PROPERTIES:
+        assert db.property(name)
+
+
+def test_explain(db):
+    fill(db, 100)
+    db.flush()
+    found = db.explain(b"key000050")
+    assert found.found
+    assert found.steps[-1].result == "found" and found.steps[-1].filter == "maybe"
+    assert "L0" in str(found)
+    assert found.to_dict()["ns"] == found.ns
+    assert not db.explain(b"key0000505").found
+
+
+def test_stats_follow_the_work_and_can_be_reset(db):
+    fill(db, 100)
+    db.flush()
+    db.get(b"key000001")
+    stats = db.stats()
+    assert stats.writes.puts == 100
+    assert stats.reads.gets == 1
+    assert stats.flush.count == 1
+    assert stats.total.files == 1
+    db.reset_stats()
+    stats = db.stats()
+    assert stats.writes.puts == stats.reads.gets == stats.flush.count == 0
+    assert stats.total.files == 1
+
+
+def test_stats_export(path):
+    import json
+
+    with lsmkv.open(path, stats_export=True) as db:
+        fill(db, 10)
+        deadline = time.monotonic() + 30
+        while not (path / "STATS").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert json.loads((path / "STATS").read_bytes())["pid"] == os.getpid()
+
+
+# Snapshots and prefixes
+
+
+def test_snapshot_is_a_mapping_of_one_moment(db):
+    fill(db, 10)
+    with db.snapshot() as snapshot:
+        db[b"new"] = b"1"
+        del db[b"key000001"]
+        assert len(snapshot) == 10 and b"new" not in snapshot and b"key000001" in snapshot
+        assert list(snapshot) == [b"key%06d" % i for i in range(10)]
+        assert snapshot.multi_get([b"new", b"key000001"])[0] is None
+        assert dict(snapshot.items()) == {key: snapshot[key] for key in snapshot}
+        assert snapshot.get(b"new", b"?") == b"?"
+        assert [k for k in snapshot.keys(prefix=b"key", reverse=True)][0] == b"key000009"
+    with pytest.raises(lsmkv.ClosedError):
+        snapshot.get(b"a")
+
+
+def test_prefixed_db(db):
+    db[b"other"] = b"1"
+    users = db.prefixed_db(b"user:")
+    users[b"ada"] = b"1815"
+    users[b"alan"] = b"1912"
+    assert db[b"user:ada"] == b"1815"
+    assert dict(users.items()) == {b"ada": b"1815", b"alan": b"1912"}
+    assert len(users) == 2 and b"ada" in users and b"other" not in users
+    assert users.multi_get([b"alan", b"x"]) == [b"1912", None]
+    assert list(users.keys(reverse=True)) == [b"alan", b"ada"]
+    nested = users.prefixed_db(b"al")
+    assert list(nested.items()) == [(b"an", b"1912")]
+    frozen = users.snapshot()
+    with users.write_batch() as batch:
+        batch.put(b"grace", b"1906")
+        batch.delete(b"ada")
+    assert list(users) == [b"alan", b"grace"]
+    assert list(frozen) == [b"ada", b"alan"]
+    iterator = users.iterator(include_value=False)
+    iterator.seek(b"b")
+    assert next(iterator) == b"grace"
+    assert iterator.prev() == b"grace"
+    with pytest.raises(KeyError):
+        users[b"ada"]
+    users.clear()
+    assert list(db) == [b"other"]
+    with pytest.raises(TypeError):
+        users["ada"]
