@@ -18,10 +18,16 @@ db = group("db", "A database: look, read, write, maintain.")
 def reading(path: str) -> DB:
     """A read-only handle: takes no lock, writes nothing, works beside the process that owns the database."""
     import lsmkv
+    from lsmkv.errors import CorruptionError
+    from lsmkv.options import Options
 
-    Folder(path)
+    folder = Folder(path)
+    try:
+        options = live.options(folder)
+    except CorruptionError:
+        options = Options()  # reading needs none of them; `verify` is who complains
     with opening(path):
-        return lsmkv.open(path, "r")
+        return lsmkv.open(path, "r", options=options)
 
 
 def writing(path: str, **options: Any) -> DB:

@@ -34,6 +34,8 @@ def totals(tree: Tree) -> dict[str, Any]:
 @path_argument()
 def info(out: Output, db: str) -> None:
     """What the database is: tables, entries, key range, logs, memory its filters and indexes need."""
+    from lsmkv.lockfile import is_locked
+
     tree = load(db)
     files = [meta for _, meta in tree.files]
     first = min((meta.smallest for meta in files), default=None)
@@ -47,6 +49,7 @@ def info(out: Output, db: str) -> None:
         "smallest": out.key(first),
         "largest": out.key(last),
         "strangers": [entry.name for entry in tree.strangers],
+        "in_use": is_locked(db),
     }
 
     def show(human: Human) -> None:
@@ -62,6 +65,7 @@ def info(out: Output, db: str) -> None:
                 ("filters", units.size(data["filter_bytes"])),
                 ("indexes", units.size(data["index_bytes"])),
                 ("left over", ", ".join(data["strangers"]) or "nothing"),
+                ("in use", "yes: a process has it open for writing" if data["in_use"] else "no"),
             ]
         )
 

@@ -14,6 +14,7 @@ from lsmkv_tool.exits import CannotOpen, Usage, opening
 from lsmkv_tool.folder import Folder, regular
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.output import Output
+from lsmkv_tool.progress import Progress
 
 
 @declare(db, example="lsmkv-tool db put mydb user:99999 Ada --yes", keys=True, changes=True)
@@ -70,8 +71,13 @@ def compact(out: Output, db: str, start: bytes | None, stop: bytes | None) -> No
     """Merge a key range (by default everything) down to its lowest level."""
     out.confirm(f"Rewrite the tables of {db}?")
     began = time.perf_counter()
-    with writing(db) as handle:
-        handle.compact_range(start, stop, wait=True)
+    with writing(db) as handle, Progress("compacting") as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.step(done - bar.done)
+
+        handle.compact_range(start, stop, wait=True, progress=progress)
     _timed(out, db, "compacted", time.perf_counter() - began)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -167,6 +168,13 @@ def interval(positives: int, n: int) -> tuple[float, float]:
 TOLERANCE = 0.05
 
 
+def filling_luck(fills: Sequence[float], k: int, blocks: int) -> float:
+    """How far one filter's rate may lie from the mean over all fillings: much for few blocks."""
+    rates = [fill**k for fill in fills]
+    mean = sum(rates) / len(rates)
+    return Z * math.sqrt(sum((rate - mean) ** 2 for rate in rates) / len(rates) / blocks)
+
+
 def measure(place: Place, probes: int | None, seed: int) -> dict[str, Any]:
     with place.opened() as table:
         found = table.filter
@@ -180,12 +188,13 @@ def measure(place: Place, probes: int | None, seed: int) -> dict[str, Any]:
             blank = dict.fromkeys(("expected_fpr", "probes", "measured_fpr", "low", "high"))
             return row | blank | {"verdict": state_of(found)}
         # Enough positives for a bound of about 5 % of the rate, but never more than a second or two.
-        n = probes or int(min(4e7, max(1e5, 4500 / max(expected, 1e-9))))
+        n = probes or int(min(1e7, max(1e5, 4500 / max(expected, 1e-9))))
         positives = table.positives(n, seed)
+        luck = filling_luck(table.fills(1 << 16), found["k"], found["blocks"])
     low, high = interval(positives, n)
-    if low > expected * (1 + TOLERANCE):
+    if low > expected * (1 + TOLERANCE) + luck:
         verdict = "worse"
-    elif high < expected * (1 - TOLERANCE):
+    elif high < expected * (1 - TOLERANCE) - luck:
         verdict = "better"
     else:
         verdict = "as expected"
@@ -208,8 +217,8 @@ def measure(place: Place, probes: int | None, seed: int) -> dict[str, Any]:
 def fpr(out: Output, path: str, probes: int | None, seed: int) -> None:
     """Measure false positive rates with random absent keys, against what bits and k should give.
 
-    The bound holds with 99.9 %. `worse` means that even its lower end is over 5 % above the expected rate; it
-    makes the exit code 1.
+    The bound holds with 99.9 %. `worse` means that even its lower end is over 5 % above the expected rate, and
+    by more than the luck of a small filter's few blocks explains; it makes the exit code 1.
     """
     tables = places(path)[0]
     rows = []

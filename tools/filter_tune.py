@@ -34,21 +34,24 @@ def shapes(tree: Tree, absent: float) -> list[LevelShape]:
     return list(weighted(levels, absent))
 
 
-def rate_now(files: Sequence[FileMeta]) -> float:
-    """Mean false positive rate of a level's tables, by entries."""
-    return _mean(files, [1.0 if (rate := expected_fpr(meta)) is None else rate for meta in files])
+def rate_now(level: int, files: Sequence[FileMeta]) -> float:
+    """Mean false positive rate over the tables of a level that a lookup asks."""
+    return _mean(level, files, [1.0 if (rate := expected_fpr(meta)) is None else rate for meta in files])
 
 
-def rate_with(files: Sequence[FileMeta], bits: float) -> float:
+def rate_with(level: int, files: Sequence[FileMeta], bits: float) -> float:
     from lsmkv_ext.filter import blocks_for, fpr_for, k_for
 
     if not bits:
         return 1.0
     rates = [fpr_for(meta.entries, blocks_for(meta.entries, bits), k_for(bits)) for meta in files]
-    return _mean(files, rates)
+    return _mean(level, files, rates)
 
 
-def _mean(files: Sequence[FileMeta], rates: Sequence[float]) -> float:
+def _mean(level: int, files: Sequence[FileMeta], rates: Sequence[float]) -> float:
+    """A lookup asks every table of L0, but of a deeper level the one that holds its place among the keys."""
+    if level == 0:
+        return sum(rates) / len(rates)
     entries = sum(meta.entries for meta in files)
     weighted = sum(rate * meta.entries for rate, meta in zip(rates, files, strict=True))
     return weighted / entries if entries else 0.0
@@ -92,8 +95,8 @@ def proposal(tree: Tree, absent: float, memory: int) -> dict[str, Any]:
                 "bits_then": wanted,
                 "memory_now": now,
                 "memory_then": memory_with(files, wanted),
-                "wasted_now": in_vain * rate_now(files),
-                "wasted_then": in_vain * rate_with(files, wanted),
+                "wasted_now": in_vain * rate_now(level, files),
+                "wasted_then": in_vain * rate_with(level, files, wanted),
             }
         )
     total = {

@@ -98,8 +98,8 @@ def rate_section(tables: list[dict[str, Any]], observed: dict[int, float]) -> st
     if not bars:
         return page.section("False positive rate", page.note("No table has a usable filter."))
     text = (
-        f"Expected by bits and k; measured with {PROBES:,} random absent keys per table; observed by the lookups of the "
-        "running database where its owner exports them (stats_export=True)."
+        f"Expected by bits and k; measured with {PROBES:,} random absent keys per table; observed by "
+        "the lookups of the running database where its owner exports them (stats_export=True)."
     )
     return page.section("False positive rate", page.bars(bars), page.note(text))
 
@@ -153,9 +153,9 @@ def saved_section(found: live.Sample | None) -> str:
         ("read in vain", filters["false_positives"], page.RED, units.count(filters["false_positives"])),
     ]
     text = (
-        f"Since process {found.pid} opened it: {units.count(reads['gets'])} lookups. Skipped blocks amount to "
-        f"{units.size(filters['bytes_skipped'])}, of which {units.size(filters['bytes_skipped_disk'])} would have come "
-        f"from the disk; {filters['seconds_saved']:.2f} s of reading saved for "
+        f"Since process {found.pid} opened it: {units.count(reads['gets'])} lookups. Skipped blocks amount "
+        f"to {units.size(filters['bytes_skipped'])}, of which {units.size(filters['bytes_skipped_disk'])} "
+        f"would have come from the disk; {filters['seconds_saved']:.2f} s of reading saved for "
         f"{units.size(filters['memory_bytes'])} of memory."
     )
     alarms = [page.alarm(alarm["message"]) for alarm in found.stats["alarms"]]
@@ -238,7 +238,7 @@ def build(db: str) -> str:
 @click.option("-o", "--output", "target", type=click.Path(), required=True, help="The HTML file to write.")
 @click.option("--force", is_flag=True, help="Overwrite it.")
 def report(out: Output, db: str, target: str, force: bool) -> None:
-    """Write one self-contained page about DB: tree, filter heat maps, false positive rates, I/O saved, history."""
+    """Write one self-contained page about DB: tree, filter heat, false positive rates, I/O saved, history."""
     if os.path.lexists(target) and not force:
         raise CannotOpen(f"{target} exists; --force overwrites it", file=target)
     text = build(db)
