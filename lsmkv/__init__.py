@@ -29,11 +29,12 @@ from lsmkv.errors import (
     OptionError,
     ReadOnlyError,
 )
-from lsmkv.maintenance import Report, destroy, repair, verify
+from lsmkv.maintenance import Report, destroy, verify
 from lsmkv.metrics import Stats
 from lsmkv.opening import open_database
 from lsmkv.options import Options
 from lsmkv.plan import plan
+from lsmkv.repairing import RepairReport, repair
 from lsmkv.reporting import Explain
 from lsmkv_ext.filter import BlockedBloom
 
@@ -55,6 +56,7 @@ __all__ = [
     "OptionError",
     "Options",
     "ReadOnlyError",
+    "RepairReport",
     "Report",
     "SSTReader",
     "SSTWriter",

@@ -1,4 +1,4 @@
-"""Without opening a database for use: verify, repair, destroy."""
+"""Without opening a database for use: verify and destroy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lsmkv_ext.table import Table
 from lsmkv_ext.verify import verify_table
 
 from lsmkv import filenames, manifest, recovery
-from lsmkv.errors import CorruptionError, Error
+from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.manifest import ManifestState
@@ -214,10 +214,3 @@ def remove_files(directory: str) -> None:
     for name in sorted(listing, key=lambda name: name != filenames.CURRENT):
         os.unlink(os.path.join(directory, name))
     manifest.sync_directory(directory)
-
-
-# Repair ---------------------------------------------------------------------------------------------------
-
-
-def repair(path: str | os.PathLike[str], **options: Any) -> Report:
-    raise Error("repair is not written yet")

@@ -1,6 +1,7 @@
 """The database as its users see it."""
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -429,7 +430,7 @@ def test_compaction_drops_what_is_deleted_and_reports_progress(path):
         seen = []
         db.compact_range(progress=lambda done, total: seen.append((done, total)))
         assert seen and seen[-1][0] == seen[-1][1]
-        assert all(a <= b for (a, _), (b, _) in zip(seen, seen[1:], strict=False))
+        assert all(a <= b for (a, _), (b, _) in itertools.pairwise(seen))
         version = db._versions.current
         assert sum(f.deletes + f.range_deletes for f in version.files()) == 0
         assert sum(f.entries for f in version.files()) == len(db) == 450
@@ -628,7 +629,7 @@ def test_snapshot_is_a_mapping_of_one_moment(db):
         assert snapshot.multi_get([b"new", b"key000001"])[0] is None
         assert dict(snapshot.items()) == {key: snapshot[key] for key in snapshot}
         assert snapshot.get(b"new", b"?") == b"?"
-        assert [k for k in snapshot.keys(prefix=b"key", reverse=True)][0] == b"key000009"
+        assert next(iter(snapshot.keys(prefix=b"key", reverse=True))) == b"key000009"
     with pytest.raises(lsmkv.ClosedError):
         snapshot.get(b"a")
 

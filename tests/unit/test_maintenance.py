@@ -1,0 +1,190 @@
+"""verify, repair, destroy."""
+
+import os
+import shutil
+
+import pytest
+
+import lsmkv
+
+TINY = {
+    "write_buffer_size": 8192,
+    "target_file_size": 8192,
+    "l0_compaction_trigger": 2,
+    "level_size_ratio": 4,
+}
+
+
+def key(i):
+    return b"key%06d" % i
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """Several levels, deletes, range deletes, and a log that was not flushed."""
+    path = tmp_path_factory.mktemp("maintenance") / "db"
+    db = lsmkv.open(path, **TINY)
+    for i in range(1500):
+        db[key(i * 7 % 1500)] = b"%d" % i * 10
+    db.delete_range(key(100), key(200))
+    for i in range(300, 400):
+        del db[key(i)]
+    db.flush()
+    db._scheduler.wait_idle()
+    db.sync()
+    for i in range(50):
+        db[b"log%03d" % i] = b"in the log"
+    db.sync()
+    db._shut(flush=False)
+    return path
+
+
+@pytest.fixture
+def path(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "db")
+
+
+@pytest.fixture
+def contents(original, tmp_path):
+    with lsmkv.open(shutil.copytree(original, tmp_path / "reference")) as db:
+        return dict(db.items())
+
+
+def flip(file, at):
+    data = bytearray(file.read_bytes())
+    data[at] ^= 0x40
+    file.write_bytes(bytes(data))
+
+
+# Verify
+
+
+def test_a_sound_database_has_no_findings(path):
+    before = {p.name: p.read_bytes() for p in path.iterdir()}
+    seen = []
+    report = lsmkv.verify(path, progress=lambda name, done, total: seen.append((done, total)))
+    assert report and report.ok and report.findings == []
+    assert report.entries > 1000
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert {p.name: p.read_bytes() for p in path.iterdir()} == before
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "*.wal", "MANIFEST-*", "CURRENT", "OPTIONS"])
+def test_every_flipped_byte_is_found_and_its_file_named(path, pattern):
+    victim = max(path.glob(pattern), key=lambda p: p.stat().st_size)
+    good = victim.read_bytes()
+    # Every byte of small files; of large ones a stride that meets every structure.
+    stride = max(1, len(good) // 300) | 1
+    for at in range(0, len(good), stride):
+        flip(victim, at)
+        report = lsmkv.verify(path)
+        assert victim.name in {finding.file for finding in report.findings}, f"byte {at} of {victim.name}"
+        victim.write_bytes(good)
+    assert lsmkv.verify(path)
+
+
+def test_missing_and_short_files_are_found(path):
+    for pattern in ("*.sst", "*.wal", "MANIFEST-*", "CURRENT"):
+        victim = next(path.glob(pattern))
+        good = victim.read_bytes()
+        victim.unlink()
+        assert not lsmkv.verify(path)
+        victim.write_bytes(good[:-1] if pattern != "*.wal" else good[:4500])
+        assert not lsmkv.verify(path)
+        victim.write_bytes(good)
+    assert lsmkv.verify(path)
+
+
+def test_no_database_is_a_finding(tmp_path):
+    assert not lsmkv.verify(tmp_path / "nowhere")
+
+
+# Repair
+
+
+def test_a_sound_database_needs_no_repair(path, contents):
+    before = {p.name: p.read_bytes() for p in path.iterdir() if p.name != "LOCK"}
+    report = lsmkv.repair(path)
+    assert not report.needed
+    assert {p.name: p.read_bytes() for p in path.iterdir() if p.name != "LOCK"} == before
+
+
+@pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*"])
+@pytest.mark.parametrize("damage", ["flip", "missing"])
+def test_a_lost_manifest_is_rebuilt(path, contents, pattern, damage):
+    victim = next(path.glob(pattern))
+    if damage == "flip":
+        flip(victim, victim.stat().st_size // 2)
+    else:
+        victim.unlink()
+    with pytest.raises(lsmkv.CorruptionError):
+        lsmkv.open(path)
+    before = {p.name: p.read_bytes() for p in path.iterdir()}
+    plan = lsmkv.repair(path, apply=False)
+    assert plan.needed and not plan.applied
+    assert {p.name: p.read_bytes() for p in path.iterdir()} == before
+    report = lsmkv.repair(path)
+    assert report.losses == []
+    assert report.rebuilt == (pattern != "CURRENT")
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == contents
+    assert lsmkv.verify(path)
+
+
+def test_a_damaged_table_loses_only_the_damaged_block(path, contents):
+    victim = max(path.glob("*.sst"), key=lambda p: p.stat().st_size)
+    flip(victim, 30)
+    with lsmkv.open(path) as db, pytest.raises(lsmkv.CorruptionError, match=victim.name):
+        list(db.items())
+    report = lsmkv.repair(path)
+    assert len(report.losses) == 1 and victim.name in report.losses[0]
+    assert (path / "lost" / victim.name).exists()
+    with lsmkv.open(path) as db:
+        left = dict(db.items())
+    lost = contents.keys() - left.keys()
+    assert 0 < len(lost) < 200
+    assert all(left[k] == contents[k] for k in left.keys() & contents.keys())
+    assert lsmkv.verify(path)
+
+
+def test_an_unreadable_table_is_set_aside(path, contents):
+    victim = max(path.glob("*.sst"), key=lambda p: p.stat().st_size)
+    victim.write_bytes(b"nonsense")
+    with pytest.raises(lsmkv.CorruptionError):
+        lsmkv.open(path)
+    report = lsmkv.repair(path)
+    assert any(victim.name in loss for loss in report.losses)
+    with lsmkv.open(path) as db:
+        assert 0 < len(db) < len(contents) + 300
+
+
+def test_a_damaged_log_keeps_what_comes_before(path, contents):
+    (victim,) = path.glob("*.wal")
+    data = victim.read_bytes()
+    flip(victim, data.rindex(b"log030"))
+    with pytest.raises(lsmkv.CorruptionError, match=victim.name):
+        lsmkv.open(path)
+    report = lsmkv.repair(path)
+    assert any(victim.name in loss for loss in report.losses)
+    with lsmkv.open(path) as db:
+        kept = [k for k in db if k.startswith(b"log")]
+        assert kept == [b"log%03d" % i for i in range(30)]
+
+
+def test_salvage_at_open_keeps_what_comes_before(path):
+    (victim,) = path.glob("*.wal")
+    flip(victim, victim.read_bytes().rindex(b"log030"))
+    with lsmkv.open(path, recovery="salvage") as db:
+        assert len(db.recovery_report.salvaged) == 1
+        assert len(list(db.keys(prefix=b"log"))) == 30
+
+
+# Destroy
+
+
+def test_destroy(path):
+    with lsmkv.open(path), pytest.raises(lsmkv.LockError):
+        lsmkv.destroy(path)
+    lsmkv.destroy(path)
+    assert not os.path.exists(path)
+    lsmkv.destroy(path)
