@@ -22,9 +22,7 @@ def main() -> int:
     import lsmkv
 
     with tempfile.TemporaryDirectory(prefix="lsmkv-demo-") as folder, lsmkv.open(folder, **OPTIONS) as db:
-        print(
-            f"lsmkv demo: {NUM:,} records of 116 bytes in a temporary folder, small buffers to grow several levels"
-        )
+        print(f"lsmkv demo: {NUM:,} records of 116 bytes, with small buffers so that several levels grow")
         values = Values(1)
         with stage("write in random order") as step:
             step(Driver(put=db.put, hist=Histogram()), Stream("unique", NUM, 1), NUM, "put", values)
@@ -57,7 +55,7 @@ Step = Callable[..., None]
 
 @contextmanager
 def stage(title: str) -> Iterator[Step]:
-    """Gives a function that runs operations in chunks, with a progress line; ends the line with the figures."""
+    """Gives a function that runs operations in chunks, with progress; prints the figures at the end."""
     start = time.perf_counter()
     drivers: list[Driver] = []
 

@@ -213,8 +213,8 @@ def markdown_page(gathered: Gathered) -> str:
     ]
     parts = ["\n".join(intro) + markdown(*ratio_rows(gathered))]
     parts.append(
-        "## Ratios of processor time\n\nThe same by what the calling thread spent on a processor: without its waiting"
-        " and without time lost to other processes.\n\n" + markdown(*ratio_rows(gathered, "cpu"))
+        "## Ratios of processor time\n\nThe same by what the calling thread spent on a processor: without its"
+        " waiting and without time lost to other processes.\n\n" + markdown(*ratio_rows(gathered, "cpu"))
     )
     parts.append(
         "## All figures\n\nLatencies in microseconds per call. RSS is the peak during the workload, of"
