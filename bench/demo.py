@@ -58,11 +58,14 @@ def stage(title: str) -> Iterator[Step]:
     """Gives a function that runs operations in chunks, with progress; prints the figures at the end."""
     start = time.perf_counter()
     drivers: list[Driver] = []
+    reading = False
 
     def run(
         driver: Driver, stream: Stream, count: int, op: str, values: Values | None = None, suffix: bytes = b""
     ) -> None:
+        nonlocal reading
         drivers.append(driver)
+        reading = op == "get"
         for done in range(0, count, CHUNK):
             numbers = stream.take(min(CHUNK, count - done))
             made = values.make(numbers, 1) if values is not None else None
@@ -73,7 +76,7 @@ def stage(title: str) -> Iterator[Step]:
     driver = drivers[0]
     hist = driver.hist
     assert hist is not None
-    found = f", {driver.found:,} found" if driver.bytes_read or not driver.found else ""
+    found = f", {driver.found:,} found" if reading else ""
     print(
         f"\r{title:<28} {driver.ops:>9,} operations in {time.perf_counter() - start:5.2f} s,"
         f" p50 {hist.percentile(50) / 1e3:6.2f} us, p99 {hist.percentile(99) / 1e3:7.2f} us{found}"
