@@ -123,12 +123,14 @@ cdef int _flush_out(BuilderC* b, Status* st) noexcept nogil:
 
 
 cdef int _emit(BuilderC* b, const char* p, size_t n, Status* st) noexcept nogil:
+    cdef bint direct = n > OUT_BUFFER // 2
     cdef int code
-    if b.out.len + n > OUT_BUFFER:
+    # What is written past the buffer must not overtake what waits in it.
+    if direct or b.out.len + n > OUT_BUFFER:
         code = _flush_out(b, st)
         if code != ST_OK:
             return code
-    if n > OUT_BUFFER // 2:
+    if direct:
         return _write_out(b, p, n, st)
     if buf_append(&b.out, p, n) != 0:
         return fail_memory(st, "table output buffer")

@@ -1,0 +1,28 @@
+"""A section larger than half the output buffer was once written ahead of smaller ones still waiting in it."""
+
+import os
+
+from lsmkv_ext.sst import SSTReader, SSTWriter
+
+
+def test_large_value_behind_small_ones_keeps_file_order(tmp_path):
+    path = tmp_path / "t.sst"
+    big = os.urandom(300_000)
+    items = [(b"%03d" % i, os.urandom(1000)) for i in range(50)]
+    items.append((b"050", big))
+    items += [(b"%03d" % i, os.urandom(1000)) for i in range(51, 100)]
+    with SSTWriter(path, compression=None) as writer:
+        for key, value in items:
+            writer.put(key, value)
+    with SSTReader(path) as reader:
+        assert list(reader.items()) == items
+
+
+def test_large_index_behind_a_half_full_buffer(tmp_path):
+    path = tmp_path / "t.sst"
+    items = [(b"key-with-some-length-%08d" % (i * 7919), b"v" * 20) for i in range(60_000)]
+    with SSTWriter(path, block_size=256) as writer:
+        for key, value in items:
+            writer.put(key, value)
+    with SSTReader(path) as reader:
+        assert list(reader.items()) == items
