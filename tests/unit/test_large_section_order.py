@@ -17,12 +17,3 @@ def test_large_value_behind_small_ones_keeps_file_order(tmp_path):
     with SSTReader(path) as reader:
         assert list(reader.items()) == items
 
-
-def test_large_index_behind_a_half_full_buffer(tmp_path):
-    path = tmp_path / "t.sst"
-    items = [(b"key-with-some-length-%08d" % (i * 7919), b"v" * 20) for i in range(60_000)]
-    with SSTWriter(path, block_size=256) as writer:
-        for key, value in items:
-            writer.put(key, value)
-    with SSTReader(path) as reader:
-        assert list(reader.items()) == items
