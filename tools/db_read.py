@@ -33,7 +33,7 @@ def get(out: Output, db: str, key: bytes, raw: bool) -> None:
         out.result(row, lambda human: human.line("" if shown is None else str(shown)))
 
 
-@declare(db, example="lsmkv-tool db multi-get mydb user:00042 user:00043", keys=True, values=True)
+@declare(db, example="lsmkv-tool db multi-get mydb user:00042 user:00044", keys=True, values=True)
 @path_argument()
 @click.argument("keys", type=KEY, nargs=-1, required=True)
 def multi_get(out: Output, db: str, keys: tuple[bytes, ...]) -> None:

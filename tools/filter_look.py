@@ -217,8 +217,8 @@ def measure(place: Place, probes: int | None, seed: int) -> dict[str, Any]:
 def fpr(out: Output, path: str, probes: int | None, seed: int) -> None:
     """Measure false positive rates with random absent keys, against what bits and k should give.
 
-    The bound holds with 99.9 %. `worse` means that even its lower end is over 5 % above the expected rate, and
-    by more than the luck of a small filter's few blocks explains; it makes the exit code 1.
+    The bound holds with 99.9 %. `worse` means that even its lower end is over 5 % above the expected rate,
+    and by more than the luck of a small filter's few blocks explains; it makes the exit code 1.
     """
     tables = places(path)[0]
     rows = []

@@ -92,7 +92,7 @@ def tree(levels: Sequence[dict[str, Any]]) -> str:
 def bars(rows: Sequence[tuple[str, Sequence[tuple[float, str, str]]]]) -> str:
     """Horizontal bars: (label, [(value, colour, text), ...]) per row, all on one scale."""
     top = max((value for _, values in rows for value, _, _ in values), default=0.0) or 1.0
-    left, y, parts = 130, 4.0, []
+    left, y, parts = 190, 4.0, []
     span = WIDTH - left - 170
     for label, values in rows:
         parts.append(text(0, y + 8 * len(values) + 4, label))

@@ -91,7 +91,7 @@ def plan(out: Output, n_keys: int, key_size: int, value_size: int, ratio: float,
     `probes in vain` is how many filters of a level a lookup asks for a key that is not in their table; times
     the FPR these become reads. By default an average of 10 bits per key is split over the levels as is best.
     """
-    from lsmkv import plan as planning
+    import lsmkv
 
     entry = key_size + value_size
     if entry < 1 or write_buffer < entry:
@@ -106,12 +106,12 @@ def plan(out: Output, n_keys: int, key_size: int, value_size: int, ratio: float,
         "run_entries": write_buffer // entry,
     }
     try:
-        found = planning.plan(
+        found = lsmkv.plan(
             n_keys, bits_per_key=bits, filter_memory=memory, target_fpr=target_fpr,
             latency_budget_us=None if latency is None else latency / 1000,
             optimize_filters_for_hits=optimize_for_hits, **common,
         ).to_dict()  # fmt: skip
-        even = planning.plan(n_keys, bits_per_key=found["average_bits_per_key"], **common).to_dict()
+        even = lsmkv.plan(n_keys, bits_per_key=found["average_bits_per_key"], **common).to_dict()
     except ValueError as error:
         raise Usage(str(error)) from error
     found |= {

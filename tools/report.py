@@ -86,8 +86,11 @@ def rate_section(tables: list[dict[str, Any]], observed: dict[int, float]) -> st
         healthy = [row for row in tables if row["level"] == level and row["measured_fpr"] is not None]
         if not healthy:
             continue
-        expected = sum(row["expected_fpr"] for row in healthy) / len(healthy)
-        measured = sum(row["measured_fpr"] for row in healthy) / len(healthy)
+        keys = sum(row["filter"]["keys"] for row in healthy) or 1
+        expected, measured = (
+            sum(row[name] * row["filter"]["keys"] for row in healthy) / keys
+            for name in ("expected_fpr", "measured_fpr")
+        )
         group = [
             (expected, page.GREY, f"expected {units.percent(expected, 3)}"),
             (measured, page.BLUE, f"measured {units.percent(measured, 3)}"),
@@ -173,8 +176,9 @@ def history_section(rows: list[Any]) -> str:
     shown = rows[-MAX_HISTORY:]
     bars = []
     for row in shown:
-        label = f"{(row['time'] or '')[11:19]} {row['reason'] or ''}"[:20]
-        group = [(row["out_bytes"], page.BLUE, f"wrote {units.size(row['out_bytes'])}")]
+        label = f"{(row['time'] or '')[11:19]} {row['reason'] or ''}"[:28]
+        done = f"wrote {units.size(row['out_bytes'])}" if row["out_files"] else f"moved {row['moved']} tables"
+        group = [(row["out_bytes"], page.BLUE, done)]
         if row["in_bytes"]:
             group.insert(0, (row["in_bytes"], page.LIGHT, f"read {units.size(row['in_bytes'])}"))
         bars.append((label, group))

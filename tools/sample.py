@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 USERS = 5000
@@ -18,7 +19,12 @@ def database(path: Path) -> None:
     """Two levels, overwritten and deleted keys, a range delete, and a log that its owner left unflushed."""
     import lsmkv
 
-    small = {"write_buffer_size": 64 << 10, "target_file_size": 96 << 10, "l0_compaction_trigger": 12}
+    small = {
+        "write_buffer_size": 64 << 10,
+        "target_file_size": 96 << 10,
+        "l0_compaction_trigger": 12,
+        "stats_export": True,
+    }
     scratch = path.with_name(path.name + ".open")
     with lsmkv.open(scratch, **small) as db:
         for i in range(USERS):
@@ -33,8 +39,18 @@ def database(path: Path) -> None:
         db.flush()
         db.put(*user(42, 3), sync=True)
         db.delete(b"user:00043")
+        for i in range(0, 2 * USERS, 3):
+            db.get(b"user:%05d" % i)
+        wait_for_export(scratch / "STATS")
         shutil.copytree(scratch, path)
     lsmkv.destroy(scratch)
+
+
+def wait_for_export(stats: Path) -> None:
+    """Until the figures were written anew."""
+    began = time.time()
+    while not stats.exists() or stats.stat().st_mtime < began:
+        time.sleep(0.02)
 
 
 def make(folder: Path) -> None:

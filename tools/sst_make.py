@@ -68,7 +68,7 @@ def newest(pairs: Iterable[Pair]) -> list[Pair]:
     return sorted(dict(pairs).items())
 
 
-@declare(sst, example="lsmkv-tool sst build new.sst --from new.jsonl --yes", changes=True)
+@declare(sst, example="lsmkv-tool sst build built.sst --from new.jsonl --yes", changes=True)
 @path_argument("file", "OUT")
 @click.option(
     "--from", "source", type=click.Path(), default="-", help="Input file; - (the default) is stdin."

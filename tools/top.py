@@ -80,7 +80,7 @@ def frame(db: str, now: Sample, speed: dict[str, float] | None) -> list[str]:
     """One picture as lines; without rates, the totals since the owner opened the database."""
     s = now.stats
     state = "STOPPED: its owner writes no more" if now.stale else f"{now.age:.1f} s ago"
-    show, unit = (speed, "/s") if speed else ({name: pick(s, p) for name, p in COUNTERS.items()}, " in all")
+    show, unit = (speed, "/s") if speed else ({name: pick(s, p) for name, p in COUNTERS.items()}, "")
 
     def many(name: str) -> str:
         return units.count(show[name]) + unit
@@ -94,9 +94,9 @@ def frame(db: str, now: Sample, speed: dict[str, float] | None) -> list[str]:
     skipped = show["filter_negatives"] / show["filter_checks"] if show["filter_checks"] else None
     fpr = f"{units.percent(filters['observed_fpr'], 3)}, designed {units.percent(filters['designed_fpr'], 3)}"
     lines = [
-        f"{db}   process {now.pid}   {state}",
+        f"{db}   process {now.pid}   {state}   {'per second' if speed else 'since it was opened'}",
         "",
-        f"reads    {many('gets')}, {found} found; seeks {many('seeks')}, entries scanned {many('nexts')}",
+        f"reads    {many('gets')} lookups, {found} found; {many('seeks')} seeks, {many('nexts')} scanned",
         f"writes   {many('puts')} puts, {many('deletes')} deletes, {bytes_('written_bytes')}",
         f"disk     {many('disk_reads')} reads, {bytes_('disk_bytes')}, {_us(reads['disk_read_us'])} each",
         f"cache    {units.size(cache['used'])} of {units.size(cache['capacity'])}, hit ratio "

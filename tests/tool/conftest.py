@@ -1,0 +1,41 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from lsmkv_tool.sample import make
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory):
+    """The files of the examples. Nobody changes them: `lab` is a copy."""
+    folder = tmp_path_factory.mktemp("sample")
+    make(folder)
+    return folder
+
+
+@pytest.fixture
+def lab(sample, tmp_path, monkeypatch):
+    """A copy of the examples' files, with the working directory in it."""
+    folder = tmp_path / "lab"
+    shutil.copytree(sample, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def shared(sample, monkeypatch):
+    """The examples' files themselves, for what only reads."""
+    monkeypatch.chdir(sample)
+    before = snapshot(sample)
+    yield sample
+    assert snapshot(sample) == before, "a command that only reads changed a file"
+
+
+def snapshot(folder: Path):
+    found = {}
+    for base, _, names in os.walk(folder):
+        for name in names:
+            info = os.lstat(os.path.join(base, name))
+            found[os.path.join(base, name)] = (info.st_size, info.st_mtime_ns, info.st_ino)
+    return found
