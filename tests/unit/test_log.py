@@ -1,0 +1,173 @@
+"""The write-ahead log: what is appended comes back; damage is a torn tail or corruption, never a wrong answer."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.errors import IOError as LsmIOError
+from lsmkv_ext.log import LogWriter, decode_batch, dump_log, replay_log
+from lsmkv_ext.memtable import Memtable
+
+MODES = ["mmap", "write"]
+
+
+def put(key: bytes, value: bytes) -> bytes:
+    assert len(key) < 128 and len(value) < 128
+    return bytes([0, len(key)]) + key + bytes([len(value)]) + value
+
+
+def make_log(path, n=20, mode="mmap", sync_after=None):
+    writer = LogWriter(path, 7, mode=mode, previous_last_seq=100)
+    for i in range(n):
+        writer.append(put(b"key%d" % i, b"value%d" % i), 101 + i, 1)
+        if sync_after == i:
+            writer.sync()
+    synced = writer.synced
+    writer.close()
+    return synced
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_round_trip(tmp_path, mode):
+    path = tmp_path / "000007.wal"
+    make_log(path, 50, mode)
+    memtable = Memtable(1, 1 << 20)
+    report = replay_log(path, 7, memtable)
+    assert report["records"] == report["entries"] == 50
+    assert (report["first_seq"], report["last_seq"]) == (101, 150)
+    assert report["previous_last_seq"] == 100
+    assert report["torn_reason"] is None
+    assert memtable.entries == 50
+    records = list(dump_log(path))
+    assert records[0]["number"] == 7
+    assert records[1]["operations"] == [("put", b"key0", b"value0", 101)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_cut_anywhere_gives_a_prefix(tmp_path, mode):
+    path = tmp_path / "000007.wal"
+    make_log(path, 10, mode)
+    whole = path.read_bytes()
+    end = max(i for i, byte in enumerate(whole) if byte) + 1
+    for cut in range(0, end, 3):
+        path.write_bytes(whole[:cut])
+        report = replay_log(path, 7, Memtable(1, 4096))
+        assert report["records"] <= 10
+        if report["records"]:
+            assert report["last_seq"] == 100 + report["records"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_flips_below_the_synced_offset_raise(tmp_path, mode):
+    path = tmp_path / "000007.wal"
+    synced = make_log(path, 12, mode, sync_after=8)
+    whole = bytearray(path.read_bytes())
+    for at in range(4096, synced):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptionError) as caught:
+            replay_log(path, 7, None)
+        assert caught.value.file == str(path)
+        assert 4096 <= caught.value.offset <= at
+
+
+def test_flips_above_the_synced_offset_are_a_torn_tail(tmp_path):
+    path = tmp_path / "000007.wal"
+    synced = make_log(path, 12, "mmap", sync_after=8)
+    whole = bytearray(path.read_bytes())
+    end = max(i for i, byte in enumerate(whole) if byte) + 1
+    for at in range(synced, end):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x10
+        path.write_bytes(damaged)
+        report = replay_log(path, 7, None)
+        assert 9 <= report["records"] < 12
+        assert report["torn_reason"]
+        assert report["torn_offset"] >= synced
+
+
+def test_a_later_record_tells_that_damage_lies_below_what_was_synced(tmp_path):
+    path = tmp_path / "000007.wal"
+    make_log(path, 12, "mmap", sync_after=8)
+    damaged = bytearray(path.read_bytes())
+    damaged[512:536] = damaged[1024:1048] = bytes(24)  # both slots lost: only record headers know
+    damaged[4096 + 40] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptionError):
+        replay_log(path, 7, None)
+
+
+def test_salvage_keeps_what_is_before_the_damage(tmp_path):
+    path = tmp_path / "000007.wal"
+    make_log(path, 12, "mmap", sync_after=11)
+    damaged = bytearray(path.read_bytes())
+    damaged[4096 + 48 * 5 + 40] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptionError):
+        replay_log(path, 7, None)
+    report = replay_log(path, 7, None, salvage=True)
+    assert 0 < report["records"] < 12
+    assert report["torn_reason"]
+
+
+def test_a_moved_or_foreign_record_is_not_taken(tmp_path):
+    path = tmp_path / "000007.wal"
+    make_log(path, 4)
+    whole = bytearray(path.read_bytes())
+    records = [r for r in dump_log(path) if "size" in r]
+    first, second = records[0], records[1]
+    assert first["size"] == second["size"]
+    swapped = bytearray(whole)
+    a, b, n = first["offset"], second["offset"], first["size"]
+    swapped[a : a + n], swapped[b : b + n] = whole[b : b + n], whole[a : a + n]
+    path.write_bytes(swapped)
+    assert replay_log(path, 7, None)["records"] == 0
+    path.write_bytes(whole)
+    with pytest.raises(CorruptionError, match="another log's number"):
+        replay_log(path, 8, None)
+
+
+def test_record_larger_than_a_window(tmp_path):
+    path = tmp_path / "000007.wal"
+    writer = LogWriter(path, 7)
+    value = os.urandom(9 << 20)
+    payload = b"\0\x01k" + bytes([0x80 | (len(value) & 0x7F)])
+    rest, out = len(value) >> 7, b""
+    while rest >= 0x80:
+        out += bytes([0x80 | (rest & 0x7F)])
+        rest >>= 7
+    payload += out + bytes([rest]) + value
+    writer.append(put(b"a", b"1"), 1, 1)
+    writer.append(payload, 2, 1)
+    writer.append(put(b"z", b"1"), 3, 1)
+    writer.close()
+    report = replay_log(path, 7, None)
+    assert report["records"] == 3
+
+
+def test_creating_over_an_existing_log_is_refused(tmp_path):
+    path = tmp_path / "000007.wal"
+    make_log(path, 1)
+    with pytest.raises(LsmIOError):
+        LogWriter(path, 7)
+    assert replay_log(path, 7, None)["records"] == 1
+
+
+def test_file_mode_is_private(tmp_path):
+    path = tmp_path / "000007.wal"
+    make_log(path, 1)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+@given(payload=st.binary(max_size=60), count=st.integers(0, 5))
+@settings(max_examples=300, deadline=None)
+def test_decoding_a_batch_never_crashes(payload, count):
+    try:
+        operations = decode_batch(payload, count, 1)
+    except CorruptionError:
+        return
+    assert len(operations) == count
