@@ -1,4 +1,4 @@
-"""What the filters of an lsmkv database did, per level, as a table."""
+"""What `db.stats()` of an lsmkv database says, for people: filters, levels, and the rest line by line."""
 
 from __future__ import annotations
 
@@ -39,6 +39,33 @@ def filter_report(stats: Any) -> str:
         lines.append(f"{total.fail_open:,} lookups met a damaged filter and read the table")
     lines += [f"alarm: {alarm.message}" for alarm in stats.alarms]
     return "\n".join(lines)
+
+
+def level_report(stats: Any) -> str:
+    from .report import plain
+
+    rows = [
+        [f"L{s.level}", f"{s.files:,}", human(s.bytes), f"{s.entries:,}"] for s in stats.levels if s.files
+    ]
+    total = stats.total
+    return plain(
+        ["level", "files", "size", "entries"],
+        [*rows, ["all", f"{total.files:,}", human(total.bytes), f"{total.entries:,}"]],
+    )
+
+
+def engine_stats(stats: Any) -> str:
+    """Every figure that does not belong to a level, one group per line."""
+    groups = ("reads", "writes", "cache", "log", "memtable", "flush", "compaction", "stalls")
+    data = stats.to_dict()
+    return "\n".join(
+        f"{group}: " + ", ".join(f"{name} {_figure(value)}" for name, value in data[group].items())
+        for group in groups
+    )
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else f"{value:,}"
 
 
 def _row(name: str, level: Any) -> list[str]:

@@ -88,11 +88,12 @@ class LsmkvEngine(Engine):
         self.db.compact_range()
 
     def text(self, what: str) -> str:
-        if what == "filterstats":
-            from ..filter_report import filter_report
+        from ..filter_report import engine_stats, filter_report, level_report
 
-            return filter_report(self.db.stats())
-        return str(self.db.property(f"lsmkv.{what}") or "")
+        if what == "sstables":
+            return str(self.db.property("lsmkv.sstables") or "")
+        shown = {"stats": engine_stats, "levelstats": level_report, "filterstats": filter_report}
+        return shown[what](self.db.stats())
 
     def bloom(self, keys: int) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
         import lsmkv
