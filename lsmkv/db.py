@@ -30,7 +30,7 @@ from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose_range, files_to_com
 from lsmkv.prefixed import PrefixedDB
 from lsmkv.recovery import RecoveryReport
 from lsmkv.scheduler import Pressure, Scheduler
-from lsmkv.version import KeyRange, Version
+from lsmkv.version import FileMeta, KeyRange, Version
 from lsmkv.version_set import VersionSet
 from lsmkv.views import Key, OrderedMapping
 
@@ -263,26 +263,28 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._require_writable()
         rebuilt = 0
-        done: set[int] = set()
-        while True:
-            with self._versions.lock:
-                version = self._versions.current
-                owed = _payable(self.filter_debt())
-                waiting = [
-                    (n, f)
-                    for n, files in enumerate(version.levels)
-                    for f in files
-                    if f.number in owed and f.number not in done and level in (None, n)
-                ]
-            if not waiting:
-                return rebuilt
-            at, f = waiting[0]
+        # Those that owe now: a table that still owes afterwards would owe for ever.
+        waiting = set(self._payable_debt())
+        while waiting:
+            found = self._first_of(waiting, level)
+            if found is None:
+                break
+            at, f = found
             plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason="by hand")
             if self._scheduler.run_by_hand(lambda v, busy, p=plan: _if_free(p, v, busy)) is None:
                 self._scheduler.wait_change()
                 continue
-            done.add(f.number)
+            waiting.discard(f.number)
             rebuilt += 1
+        return rebuilt
+
+    def _first_of(self, numbers: set[int], level: int | None) -> tuple[int, FileMeta] | None:
+        """Level and file of one of `numbers` that is still in the tree."""
+        for n, files in enumerate(self._versions.current.levels):
+            for f in files:
+                if f.number in numbers and level in (None, n):
+                    return n, f
+        return None
 
     def filter_debt(self) -> dict[int, str]:
         """File number -> why its filter should be rebuilt."""
@@ -293,11 +295,16 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             infos = dict(versions.filter_infos)
         return filters.debts(version, self._jobs.policy(version), infos, self.seed)
 
+    def _payable_debt(self) -> dict[int, str]:
+        """Without tables hashed with another seed, which is in their blocks too, and tables without any key."""
+        empty = {f.number for f in self._versions.current.files() if not f.entries}
+        return {n: why for n, why in self.filter_debt().items() if why != "seed" and n not in empty}
+
     def _hints(self, version: Version, options: Options) -> Hints:
         if options.filter_debt_ratio is None:
             return NO_HINTS
         if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
-            owed = _payable(self.filter_debt())
+            owed = self._payable_debt()
             over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
             self._debts = (version, options, Hints(filter_debt=frozenset(owed)) if over else NO_HINTS)
         return self._debts[2]
@@ -462,11 +469,6 @@ def _key(key: Key | None) -> bytes | None:
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
     return bytes(memoryview(key))
-
-
-def _payable(owed: Mapping[int, str]) -> dict[int, str]:
-    """A table hashed with another seed has that seed in its blocks too: only a compaction changes it."""
-    return {number: reason for number, reason in owed.items() if reason != "seed"}
 
 
 def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:

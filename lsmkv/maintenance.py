@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import xxhash
+from lsmkv_ext.inspect import sections
 from lsmkv_ext.log import replay_log
 from lsmkv_ext.table import Table
 from lsmkv_ext.verify import verify_table
@@ -139,8 +140,19 @@ def _verify_table(
         report.entries += table.n_entries
         for finding in verify_table(table, deep=deep):
             report.add(path, finding["what"], finding["offset"])
+        for offset in _dirty_padding(table, path):
+            report.add(path, "padding is not zero", offset)
     except (CorruptionError, OSError) as error:
         report.add(path, error)
+
+
+def _dirty_padding(table: Table, path: str) -> Iterator[int]:
+    with open(path, "rb") as file:
+        for name, offset, size in sections(table):
+            if name == "padding":
+                file.seek(offset)
+                if any(file.read(size)):
+                    yield offset
 
 
 def _verify_presence(directory: str, state: ManifestState, report: Report) -> None:

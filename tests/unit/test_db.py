@@ -662,3 +662,15 @@ def test_prefixed_db(db):
     assert list(db) == [b"other"]
     with pytest.raises(TypeError):
         users["ada"]
+
+
+def test_a_table_without_keys_owes_no_filter(path):
+    with lsmkv.open(path, filter_debt_ratio=0.0) as db:
+        fill(db, 10)
+        db.flush()
+        db.delete_range(b"a", b"z")
+        db.flush()
+        db._scheduler.wait_idle()
+        assert [f.entries for f in db._versions.current.levels[0]] == [0, 10]
+        assert db.rebuild_filters() == 0
+        assert db.background.filter_rebuilds == 0
