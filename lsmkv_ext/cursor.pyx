@@ -32,7 +32,7 @@ from lsmkv_ext.ranges cimport (
 from lsmkv_ext.status cimport ST_CORRUPT, ST_OK, fail_memory, raise_status, status_clear
 from lsmkv_ext.table cimport TableC
 from lsmkv_ext.types cimport lsm_compare, lsm_load64, lsm_load_ptr
-from lsmkv_ext.view cimport ViewC
+from lsmkv_ext.view cimport ViewC, view_drain
 
 from lsmkv_ext.errors import ClosedError, IteratorInvalidError
 
@@ -355,6 +355,7 @@ cdef class Scan(Child):
             self.rc.gil_held = False
             with nogil:
                 more = run_fill(&f, direction, place, key, klen, inclusive)
+            view_drain(&self.view.c)
         else:
             self.rc.gil_held = True
             more = run_fill(&f, direction, place, key, klen, inclusive)

@@ -68,11 +68,13 @@ from lsmkv_ext.view cimport (
     ViewC,
     counters_add,
     table_range_holds,
+    view_drain,
     view_get,
     view_get_many,
 )
 
 from lsmkv_ext.errors import ClosedError, ReadOnlyError
+from lsmkv_ext.memtable import trim_pool
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -85,6 +87,7 @@ cdef enum:
     EXPECT_MISS = 2
 
 cdef object MISSING = object()
+cdef int open_engines = 0        # the last one to close gives the pooled arenas back
 
 
 cdef int expectation(object expect) except -1:
@@ -169,6 +172,8 @@ cdef class Engine:
         self.visible = last_seq
         self.writable = not self.readonly
         self.gate.closed = False
+        global open_engines
+        open_engines += 1
 
     def _install(self, levels, drop=()):
         """Publishes new levels, without the memtables in `drop` (now in a table) and with their logs let go."""
@@ -235,12 +240,18 @@ cdef class Engine:
 
     def _close(self):
         """Refuses newcomers, waits for calls in flight, releases the children, drops memtables and tables."""
+        global open_engines
+        if self.gate.closed:
+            return
         gate_close(self.gate)
         self.writable = False
         self.view_ = None
         self.active_ = None
         self.log_ = None
         self.old_logs = []
+        open_engines -= 1
+        if open_engines == 0:
+            trim_pool()
 
     def _set_last_seq(self, uint64_t seq):
         """For ingest: numbers given to whole tables. Writer slot taken."""
@@ -664,6 +675,7 @@ cdef class Engine:
                     queries[i].hash = xxh3(queries[i].key, queries[i].klen, seed)
                 view_get_many(v, queries, n, &rc, local, &st)
             self.gate.inflight -= 1
+            view_drain(v)
             counters_add(&self.counters_, local)
             self.reads.cache_hits += rc.cache_hits
             self.count_disk(&rc)

@@ -579,8 +579,8 @@ cdef MemOrder* order_extend(MemOrder* old, MemRun* fresh, ArenaChunk* chunk, siz
             lsm_fetch_add32(&order.runs[i].refs, 1)
     order.runs[order.n_runs] = fresh
     order.n_runs += 1
-    # Each entry is merged O(log n) times in all, and at most O(log n) runs stand.
-    while order.n_runs >= 2 and (order.runs[order.n_runs - 2].n <= 2 * order.runs[order.n_runs - 1].n
+    # A seek looks into every run, so few may stand: each is at least four times as long as the one after it.
+    while order.n_runs >= 2 and (order.runs[order.n_runs - 2].n < 4 * order.runs[order.n_runs - 1].n
                                  or order.n_runs >= MAX_RUNS - 1):
         merged = run_merge(order.runs[order.n_runs - 2], order.runs[order.n_runs - 1])
         if merged == NULL:

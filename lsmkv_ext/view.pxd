@@ -3,6 +3,7 @@
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.block cimport BlockC
+from lsmkv_ext.cache cimport CacheC
 from lsmkv_ext.memtable cimport MemC
 from lsmkv_ext.status cimport Status
 from lsmkv_ext.table cimport ReadContext, TableC
@@ -69,6 +70,7 @@ ctypedef struct ViewC:
     int bottom                  # deepest level with tables, -1 = none
     bint table_ranges           # some table holds range deletes
     uint64_t seed
+    CacheC* cache               # borrowed; NULL while there is no table
 
 ctypedef struct Lookup:
     const char* key
@@ -89,6 +91,8 @@ cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Cou
 # The table of a sorted level whose range holds the key, or NULL.
 cdef TableSlot* level_find(const LevelC* level, const char* key, size_t klen) noexcept nogil
 cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexcept nogil
+# After work off the GIL, with the GIL held again: frees the blocks it evicted.
+cdef void view_drain(ViewC* v) noexcept nogil
 cdef void counters_add(Counters* into, const Counters* other) noexcept nogil
 
 

@@ -2,6 +2,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, malloc
 
 from lsmkv_ext.block cimport Entry
+from lsmkv_ext.cache cimport cache_drain
 from lsmkv_ext.filter cimport FILTER_ABSENT, filter_designed_fpr, filter_prefetch, filter_probe
 from lsmkv_ext.memtable cimport (
     MemEntry,
@@ -303,6 +304,11 @@ cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Cou
     return ST_OK
 
 
+cdef void view_drain(ViewC* v) noexcept nogil:
+    if v.cache != NULL:
+        cache_drain(v.cache)
+
+
 cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
     cdef int i
     cdef LevelCounters* a
@@ -370,6 +376,7 @@ cdef class View:
             if table.c.filter.usable:
                 out.slots[i].designed_fpr = filter_designed_fpr(&table.c.filter)
             self.c.flat[level][i] = table.c
+            self.c.cache = table.c.cache
             if table.c.n_range_deletes:
                 self.c.table_ranges = True
         out.n = len(tables)
