@@ -174,13 +174,16 @@ cdef inline void filter_prefetch(const FilterC* f, uint64_t hash) noexcept nogil
 
 
 cdef class _Hasher:
-    cdef object keys              # iterator
-    cdef tuple chunk              # owns the keys behind `pointers`
+    cdef list sequence            # the keys where they came as a list
+    cdef Py_ssize_t position      # in it
+    cdef object keys              # else an iterator
+    cdef list chunk               # owns the keys behind `pointers`
     cdef uint64_t seed
     cdef uint64_t* hashes         # owned
     cdef const char** pointers    # owned; NULL where the hash is already known
     cdef size_t* lengths          # owned
     cdef Py_ssize_t take(self) except -1
+    cdef list _next_chunk(self)
     cdef void hash_taken(self, Py_ssize_t n) noexcept nogil
 
 

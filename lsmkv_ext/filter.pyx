@@ -2,6 +2,8 @@ from itertools import islice
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject
 from libc.math cimport exp, lgamma, log, log1p, sqrt
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -24,15 +26,15 @@ cdef extern from * nogil:
         static void name(const uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n, \\
                          uint8_t* out) { \\
             const uint8_t* lines[LSM_FILTER_AHEAD]; \\
-            for (size_t i = 0; i < n + LSM_FILTER_AHEAD; i++) { \\
-                const size_t slot = i % LSM_FILTER_AHEAD; \\
-                if (i >= LSM_FILTER_AHEAD) { \\
-                    const size_t j = i - LSM_FILTER_AHEAD; \\
-                    out[j] = (uint8_t)test(lines[slot], lsm_filter_remix(hashes[j]), k); \\
+            const size_t ahead = n < LSM_FILTER_AHEAD ? n : LSM_FILTER_AHEAD; \\
+            for (size_t i = 0; i < n + ahead; i++) { \\
+                if (i >= ahead) { \\
+                    const size_t j = i - ahead; \\
+                    out[j] = (uint8_t)test(lines[j % LSM_FILTER_AHEAD], lsm_filter_remix(hashes[j]), k); \\
                 } \\
                 if (i < n) { \\
-                    lines[slot] = bits + lsm_filter_block(hashes[i], n_blocks) * 64; \\
-                    __builtin_prefetch(lines[slot]); \\
+                    lines[i % LSM_FILTER_AHEAD] = bits + lsm_filter_block(hashes[i], n_blocks) * 64; \\
+                    __builtin_prefetch(lines[i % LSM_FILTER_AHEAD]); \\
                 } \\
             } \\
         }
@@ -48,15 +50,64 @@ cdef extern from * nogil:
         (lsm_filter_simd ? lsm_filter_test_many_avx2 : lsm_filter_test_many_portable)(
             bits, n_blocks, k, hashes, n, out);
     }
-    static inline uint32_t lsm_filter_set_line(uint8_t* line, uint32_t h, uint32_t k) {
+    /* Sets the bits of one key; not 0 where one of them was not set before. Little endian, as all of the data plane. */
+    static inline __attribute__((always_inline)) uint64_t lsm_filter_set_line(uint8_t* line, uint32_t h, uint32_t k) {
         uint32_t fresh = 0;
         for (uint32_t i = 0; i < k; i++) {
             const uint32_t bit = (h * LSM_FILTER_MUL[i]) >> 23;
-            const uint8_t mask = (uint8_t)(1u << (bit & 7));
-            fresh |= (uint32_t)(uint8_t)(~line[bit >> 3] & mask);
-            line[bit >> 3] |= mask;
+            const uint32_t byte = line[bit >> 3], with = byte | 1u << (bit & 7);
+            fresh |= byte ^ with;
+            line[bit >> 3] = (uint8_t)with;
         }
-        return fresh != 0;
+        return fresh;
+    }
+    #define LSM_FILTER_SET_MANY(name, set) \\
+        static size_t name(uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n) { \\
+            uint8_t* lines[LSM_FILTER_AHEAD]; \\
+            size_t fresh = 0; \\
+            const size_t ahead = n < LSM_FILTER_AHEAD ? n : LSM_FILTER_AHEAD; \\
+            for (size_t i = 0; i < n + ahead; i++) { \\
+                if (i >= ahead) { \\
+                    const size_t j = i - ahead; \\
+                    fresh += set(lines[j % LSM_FILTER_AHEAD], lsm_filter_remix(hashes[j]), k) != 0; \\
+                } \\
+                if (i < n) { \\
+                    lines[i % LSM_FILTER_AHEAD] = bits + lsm_filter_block(hashes[i], n_blocks) * 64; \\
+                    __builtin_prefetch(lines[i % LSM_FILTER_AHEAD], 1); \\
+                } \\
+            } \\
+            return fresh; \\
+        }
+    LSM_FILTER_SET_MANY(lsm_filter_set_many_portable, lsm_filter_set_line)
+    #if defined(__x86_64__)
+    /* The line as two registers of eight words; a shift by a negative or too large count gives 0, so word j of
+       1 << (bit - 32 j) is the bit where it falls into that word, and 0 elsewhere. */
+    __attribute__((target("avx2")))
+    static inline uint64_t lsm_filter_set_line_avx2(uint8_t* line, uint32_t h, uint32_t k) {
+        const __m256i one = _mm256_set1_epi32(1);
+        const __m256i from_low = _mm256_setr_epi32(0, 32, 64, 96, 128, 160, 192, 224);
+        const __m256i from_high = _mm256_setr_epi32(256, 288, 320, 352, 384, 416, 448, 480);
+        __m256i low = _mm256_setzero_si256(), high = low;
+        for (uint32_t i = 0; i < k; i++) {
+            const __m256i bit = _mm256_set1_epi32((int)((h * LSM_FILTER_MUL[i]) >> 23));
+            low = _mm256_or_si256(low, _mm256_sllv_epi32(one, _mm256_sub_epi32(bit, from_low)));
+            high = _mm256_or_si256(high, _mm256_sllv_epi32(one, _mm256_sub_epi32(bit, from_high)));
+        }
+        const __m256i was_low = _mm256_loadu_si256((const __m256i*)line);
+        const __m256i was_high = _mm256_loadu_si256((const __m256i*)(line + 32));
+        _mm256_storeu_si256((__m256i*)line, _mm256_or_si256(was_low, low));
+        _mm256_storeu_si256((__m256i*)(line + 32), _mm256_or_si256(was_high, high));
+        return !(_mm256_testc_si256(was_low, low) & _mm256_testc_si256(was_high, high));
+    }
+    __attribute__((target("avx2")))
+    LSM_FILTER_SET_MANY(lsm_filter_set_many_avx2, lsm_filter_set_line_avx2)
+    #else
+    #define lsm_filter_set_many_avx2 lsm_filter_set_many_portable
+    #endif
+    static inline size_t lsm_filter_set_many(uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes,
+                                             size_t n) {
+        return (lsm_filter_simd ? lsm_filter_set_many_avx2 : lsm_filter_set_many_portable)(
+            bits, n_blocks, k, hashes, n);
     }
     static inline uint64_t lsm_filter_popcount(const uint8_t* p) {
         uint64_t w, n = 0;
@@ -64,13 +115,11 @@ cdef extern from * nogil:
         return n;
     }
     """
-    enum:
-        AHEAD "LSM_FILTER_AHEAD"
     void lsm_filter_test_many(const uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n,
                               uint8_t* out) noexcept
-    uint32_t lsm_filter_set_line(uint8_t* line, uint32_t h, uint32_t k) noexcept
+    size_t lsm_filter_set_many(
+        uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n) noexcept
     uint64_t lsm_filter_popcount(const uint8_t* p) noexcept
-    void lsm_filter_prefetch_write "__builtin_prefetch"(const void* p, int rw) noexcept
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** p, size_t alignment, size_t n)
@@ -84,7 +133,7 @@ cdef enum:
     MAGIC = 0x46564B4C                # "LKVF"
     OFFSET_BITS_SUM = 48
     OFFSET_HEADER_SUM = 56
-    HASH_CHUNK = 16384                # keys per release of the GIL: long enough to pay for retaking it
+    HASH_CHUNK = 4096                # keys per release of the GIL: long enough to pay for retaking it
     HUGE_PAGE = 1 << 21
 
 cdef uint64_t BITS_SUM_SEED = 0x6269747366696C74ULL
@@ -122,23 +171,7 @@ cdef uint32_t filter_k_for(uint32_t millibits) noexcept nogil:
 cdef void filter_add_many(
     uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n
 ) noexcept nogil:
-    filter_add_counting(bits, n_blocks, k, hashes, n)
-
-
-cdef size_t filter_add_counting(
-    uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n
-) noexcept nogil:
-    """As filter_add_many; returns how many of the hashes set a bit that was not set."""
-    cdef uint8_t* lines[AHEAD]
-    cdef size_t i, j, fresh = 0
-    for i in range(n + AHEAD):
-        if i >= AHEAD:
-            j = i - AHEAD
-            fresh += lsm_filter_set_line(lines[j % AHEAD], lsm_filter_remix(hashes[j]), k)
-        if i < n:
-            lines[i % AHEAD] = bits + lsm_filter_block(hashes[i], n_blocks) * FILTER_BLOCK_BYTES
-            lsm_filter_prefetch_write(lines[i % AHEAD], 1)
-    return fresh
+    lsm_filter_set_many(bits, n_blocks, k, hashes, n)
 
 
 cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, uint8_t* out) noexcept nogil:
@@ -455,7 +488,9 @@ cdef class _Hasher:
         self.hashes = NULL
         self.pointers = NULL
         self.lengths = NULL
-        self.keys = iter(keys)
+        self.sequence = keys if type(keys) is list else None
+        self.keys = None if self.sequence is not None else iter(keys)
+        self.position = 0
         self.seed = seed
         self.hashes = <uint64_t*>malloc(HASH_CHUNK * sizeof(uint64_t))
         self.pointers = <const char**>malloc(HASH_CHUNK * sizeof(char*))
@@ -470,18 +505,27 @@ cdef class _Hasher:
 
     cdef Py_ssize_t take(self) except -1:
         """Takes the next chunk of keys; 0 at the end. `hash_taken` (no GIL needed) completes `hashes`."""
-        cdef tuple chunk = tuple(islice(self.keys, HASH_CHUNK))
+        cdef list chunk = self._next_chunk()
         cdef Py_ssize_t n = len(chunk), i
+        cdef PyObject* key
         for i in range(n):
-            key = chunk[i]
-            if PyBytes_CheckExact(key):
-                self.pointers[i] = PyBytes_AS_STRING(key)
-                self.lengths[i] = <size_t>PyBytes_GET_SIZE(key)
+            key = <PyObject*>PyList_GET_ITEM(chunk, i)
+            if PyBytes_CheckExact(<object>key):
+                self.pointers[i] = PyBytes_AS_STRING(<object>key)
+                self.lengths[i] = <size_t>PyBytes_GET_SIZE(<object>key)
             else:
                 self.pointers[i] = NULL
-                _hash_of(key, self.seed, &self.hashes[i])
+                _hash_of(<object>key, self.seed, &self.hashes[i])
         self.chunk = chunk           # keeps the pointers alive
         return n
+
+    cdef list _next_chunk(self):
+        """A list of our own: no other thread can change it while the GIL is released."""
+        cdef Py_ssize_t start = self.position
+        if self.sequence is None:
+            return list(islice(self.keys, HASH_CHUNK))
+        self.position = min(start + HASH_CHUNK, len(self.sequence))
+        return self.sequence[start:self.position]
 
     cdef void hash_taken(self, Py_ssize_t n) noexcept nogil:
         cdef Py_ssize_t i
@@ -566,7 +610,7 @@ cdef class BlockedBloom:
         """How many of the hashes were new. The mutex is never held while waiting for the GIL."""
         cdef size_t fresh
         pthread_mutex_lock(&self.mutex)
-        fresh = filter_add_counting(self.bits, self.f.n_blocks, self.f.k, hashes, n)
+        fresh = lsm_filter_set_many(self.bits, self.f.n_blocks, self.f.k, hashes, n)
         self.f.n_keys += fresh
         pthread_mutex_unlock(&self.mutex)
         return fresh

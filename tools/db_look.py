@@ -11,7 +11,7 @@ from lsmkv_tool.db_group import db, reading
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.keyspace import paint
 from lsmkv_tool.output import Column, Human, Output, num
-from lsmkv_tool.tree import Tree, level_rows, load
+from lsmkv_tool.tree import Tree, level_rows, steady
 
 
 def totals(tree: Tree) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def info(out: Output, db: str) -> None:
     """What the database is: tables, entries, key range, logs, memory its filters and indexes need."""
     from lsmkv.lockfile import is_locked
 
-    tree = load(db)
+    tree = steady(db, lambda tree: tree)
     files = [meta for _, meta in tree.files]
     first = min((meta.smallest for meta in files), default=None)
     last = max((meta.largest for meta in files), default=None)
@@ -101,7 +101,7 @@ def levels(out: Output, db: str, width: int) -> None:
 
     `wasted reads` is how many tables of the level a lookup of an absent key is expected to read for nothing.
     """
-    tree = load(db)
+    tree = steady(db, lambda tree: tree)
     rows = level_rows(tree)
 
     def draw(human: Human) -> None:
@@ -117,7 +117,7 @@ def levels(out: Output, db: str, width: int) -> None:
 @path_argument()
 def space(out: Output, db: str) -> None:
     """Where the bytes on disk go: blocks, indexes, filters, logs, leftovers; and what compression saves."""
-    tree = load(db)
+    tree = steady(db, lambda tree: tree)
     rows: list[dict[str, Any]] = []
 
     def add(what: str, count: int, size: int, note: str | None = None) -> None:
@@ -201,8 +201,13 @@ def find(out: Output, db: str, key: bytes) -> None:
     Tables whose key range holds the key but that have no entry are shown too: `no` is a read the filter
     saved, `maybe` one it did not. Exits 1 if no version is found.
     """
-    tree = load(db)
-    rows = [{"filter": None, **row} for row in versions_in_logs(tree, key)] + versions_in_tables(tree, key)
+
+    def look(tree: Tree) -> list[dict[str, Any]]:
+        return [{"filter": None, **row} for row in versions_in_logs(tree, key)] + versions_in_tables(
+            tree, key
+        )
+
+    rows = steady(db, look)
     known = [row for row in rows if row["seq"] is not None]
     current = max(known, key=lambda row: row["seq"], default=None)
     for row in rows:

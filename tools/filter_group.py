@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lsmkv_tool.command import group
 from lsmkv_tool.folder import is_folder
 from lsmkv_tool.tables import Table, open_table
-from lsmkv_tool.tree import Tree, load
+from lsmkv_tool.tree import Tree, steady
 
 if TYPE_CHECKING:
     from lsmkv.version import FileMeta
+
+T = TypeVar("T")
 
 filter = group("filter", "The Bloom filters of tables: what they cost, save and should be.")
 
@@ -36,9 +38,12 @@ class Place:
             yield table
 
 
-def places(path: str) -> tuple[list[Place], Tree | None]:
-    """The tables of the database `path` from the newest to the deepest, or the one file `path`."""
+def over_tables(path: str, compute: Callable[[list[Place], Tree | None], T]) -> T:
+    """`compute` over the tables of the database `path`, newest first, or over the one file `path`."""
     if not is_folder(path):
-        return [Place(path)], None
-    tree = load(path)
-    return [Place(tree.path(meta), level, meta) for level, meta in tree.files], tree
+        return compute([Place(path)], None)
+    return steady(path, lambda tree: compute(places(tree), tree))
+
+
+def places(tree: Tree) -> list[Place]:
+    return [Place(tree.path(meta), level, meta) for level, meta in tree.files]

@@ -12,7 +12,7 @@ from lsmkv_tool import heat as heat_map
 from lsmkv_tool import live, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import CannotOpen, Finding, Usage, opening
-from lsmkv_tool.filter_group import Place, filter, places
+from lsmkv_tool.filter_group import Place, filter, over_tables
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.output import Column, Human, Output, num
 from lsmkv_tool.progress import Progress
@@ -80,14 +80,13 @@ def ls(out: Output, path: str) -> None:
     `observed` is what lookups saw, where the owner of a running database exports it (stats_export=True). A
     damaged filter answers "maybe" to everything and makes the exit code 1.
     """
-    tables, tree = places(path)
-    observed = live.observed_fpr(path) if tree else {}
-    debts = debts_of(tree)
-    with Progress("opening", len(tables)) as progress:
-        rows = []
-        for place in tables:
-            rows.append(filter_row(place, observed, debts))
-            progress.step(1, place.path)
+
+    def look(tables: list[Place], tree: Tree | None) -> list[dict[str, Any]]:
+        observed, debts = live.observed_fpr(path) if tree else {}, debts_of(tree)
+        with Progress("opening", len(tables)) as progress:
+            return [progress.did(filter_row(place, observed, debts), place.path) for place in tables]
+
+    rows = over_tables(path, look)
     damaged = any(row["state"] == "damaged" for row in rows)
     out.rows(rows, LISTING, empty="no tables", finding=damaged)
 
@@ -99,6 +98,28 @@ def info(out: Output, file: str) -> None:
     with Place(file).opened() as table:
         data = {"file": file, "state": state_of(table.filter), **table.filter}
     out.result(data, lambda human: human.fields(data.items()), finding=data["state"] == "damaged")
+
+
+def probe_row(place: Place, key: bytes) -> dict[str, Any] | None:
+    """What one table's filter says of the key; None where its key range does not hold it."""
+    with place.opened() as table:
+        if not table.covers(key):
+            return None
+        found = table.probe(key)
+        there = table.find(key) is not None
+    if found["maybe"] and not there:
+        verdict = "no filter" if not found["usable"] else "false positive"
+    else:
+        verdict = "maybe" if found["maybe"] else "no"
+    return {
+        "level": place.level,
+        "file": os.path.basename(place.path),
+        "block": found["block"],
+        "bits": found["bits"],
+        "set": found["set"],
+        "verdict": verdict,
+        "present": there,
+    }
 
 
 @declare(
@@ -114,28 +135,7 @@ def probe(out: Output, path: str, key: bytes) -> None:
     Bits that are set are shown plain, a clear one (which proves absence) in [brackets]. `false positive` is a
     "maybe" for a key the table does not have.
     """
-    rows = []
-    for place in places(path)[0]:
-        with place.opened() as table:
-            if not table.covers(key):
-                continue
-            found = table.probe(key)
-            there = table.find(key) is not None
-        if found["maybe"] and not there:
-            verdict = "no filter" if not found["usable"] else "false positive"
-        else:
-            verdict = "maybe" if found["maybe"] else "no"
-        rows.append(
-            {
-                "level": place.level,
-                "file": os.path.basename(place.path),
-                "block": found["block"],
-                "bits": found["bits"],
-                "set": found["set"],
-                "verdict": verdict,
-                "present": there,
-            }
-        )
+    rows = over_tables(path, lambda tables, _: [row for place in tables if (row := probe_row(place, key))])
     columns = [
         num("level", "level", lambda level: f"L{level}"),
         Column("file", "file"),
@@ -220,12 +220,12 @@ def fpr(out: Output, path: str, probes: int | None, seed: int) -> None:
     The bound holds with 99.9 %. `worse` means that even its lower end is over 5 % above the expected rate,
     and by more than the luck of a small filter's few blocks explains; it makes the exit code 1.
     """
-    tables = places(path)[0]
-    rows = []
-    with Progress("probing", len(tables)) as progress:
-        for place in tables:
-            rows.append(measure(place, probes, seed))
-            progress.step(1, place.path)
+
+    def probe_all(tables: list[Place], _: Tree | None) -> list[dict[str, Any]]:
+        with Progress("probing", len(tables)) as progress:
+            return [progress.did(measure(place, probes, seed), place.path) for place in tables]
+
+    rows = over_tables(path, probe_all)
     columns = [
         num("level", "level", lambda level: f"L{level}"),
         Column("file", "file"),
@@ -264,9 +264,13 @@ def heat(out: Output, path: str, number: int | None, width: int, height: int, pi
     An even picture is a healthy filter; a bright spot is a block that many keys share, where false
     positives come from.
     """
-    place = pick(places(path)[0], number)
-    with place.opened() as table:
-        fills, found = table.fills(1 << 16), table.filter
+
+    def look(tables: list[Place], _: Tree | None) -> tuple[Place, list[float], dict[str, Any]]:
+        place = pick(tables, number)
+        with place.opened() as table:
+            return place, table.fills(1 << 16), table.filter
+
+    place, fills, found = over_tables(path, look)
     if not fills:
         raise Finding(f"{place.path} has no usable filter: {found['problem']}", place.path)
     if picture:

@@ -13,7 +13,7 @@ from lsmkv_tool.db_group import writing
 from lsmkv_tool.exits import Finding, Usage
 from lsmkv_tool.filter_group import filter
 from lsmkv_tool.output import Human, Output, num
-from lsmkv_tool.tree import Tree, expected_fpr, load
+from lsmkv_tool.tree import Tree, expected_fpr, load, steady
 
 if TYPE_CHECKING:
     from lsmkv.plan import LevelShape
@@ -171,7 +171,7 @@ def advise(out: Output, db: str, absent: float | None, memory: int | None) -> No
     `probes in vain` is how many tables of a level a lookup asks although they do not hold its key; without a
     filter each would be a read.
     """
-    tree = load(db)
+    tree = steady(db, lambda tree: tree)
     if not tree.files:
         raise Finding(f"{db} has no tables, so there is nothing to advise on")
     measured = absent is None

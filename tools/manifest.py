@@ -281,7 +281,12 @@ def timeline(out: Output, path: str, last: int | None) -> None:
     """Show how the tree grew: every flush and compaction, what went in and out, and the totals after."""
     reading = Reading(path)
     rows = list(timeline_rows(reading))
-    out.rows(rows[-last:] if last else rows, TIMELINE, empty="no table was ever written", finding=False)
+    out.rows(
+        rows[-last:] if last else rows,
+        TIMELINE,
+        empty="no table was ever written",
+        finding=bool(reading.problem()),
+    )
     end(out, reading)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import TypeVar
 
 from lsmkv_tool import units
+
+T = TypeVar("T")
 
 DELAY, EVERY = 1.0, 0.1
 
@@ -42,6 +45,11 @@ class Progress:
         self.shown = True
         sys.stderr.write(f"\r\x1b[K{self.render(now - self.start)} {what}"[:120])
         sys.stderr.flush()
+
+    def did(self, result: T, what: str = "") -> T:
+        """One step that gave `result`."""
+        self.step(1, what)
+        return result
 
     def render(self, elapsed: float) -> str:
         if not self.total:

@@ -15,7 +15,7 @@ from lsmkv_tool.output import Human, Output
 def repair(out: Output, db: str, apply: bool) -> None:
     """Rebuild the manifest of DB from its tables and logs; a dry run unless --apply is given.
 
-    Damaged files are set aside in the folder `lost`, never deleted, and what can still be read of them is kept.
+    Damaged files are set aside in the folder `lost`, never deleted; what can still be read of them is kept.
     Exits 1 if something is lost for good, and as a dry run if there is anything to repair.
     """
     import lsmkv

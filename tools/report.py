@@ -20,7 +20,7 @@ from lsmkv_tool.keyspace import KeySpace
 from lsmkv_tool.manifest import TIMELINE, Reading, timeline_rows
 from lsmkv_tool.output import Output, num
 from lsmkv_tool.progress import Progress
-from lsmkv_tool.tree import Tree, level_rows, load
+from lsmkv_tool.tree import Tree, level_rows, steady
 
 PROBES = 300_000
 MAX_MAPS = 24
@@ -215,9 +215,8 @@ def tiles(tree: Tree, found: live.Sample | None) -> str:
 def build(db: str) -> str:
     from importlib.metadata import version
 
-    tree = load(db)
+    tree, tables = steady(db, lambda tree: (tree, list(looked_at(tree))))
     found = live.sample(db)
-    tables = list(looked_at(tree))
     absent = live.absent_share(db)
     sections = [
         tree_section(tree, level_rows(tree)),

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from lsmkv_tool.command import group
 from lsmkv_tool.folder import Folder, is_folder, regular
 
 sst = group("sst", "Single tables, inside a database or lying anywhere.")
+
+
+def gone(path: str, paths: tuple[str, ...]) -> bool:
+    """Whether a table that a folder listed has vanished since: its owner dropped it, and no one misses it."""
+    return path not in paths and not os.path.lexists(path)
 
 
 def tables(paths: tuple[str, ...]) -> list[str]:
@@ -14,7 +21,7 @@ def tables(paths: tuple[str, ...]) -> list[str]:
     for path in paths:
         if is_folder(path):
             folder = Folder(path)
-            found += [folder.file(entry.name) for entry in folder.of_kind("table")]
+            found += [str(folder.path / entry.name) for entry in folder.of_kind("table")]
         else:
             regular(path)
             found.append(path)

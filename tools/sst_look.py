@@ -13,7 +13,7 @@ from lsmkv_tool.folder import regular
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.output import Column, Human, Output, Row, num
 from lsmkv_tool.progress import Progress
-from lsmkv_tool.sst_group import sst, tables
+from lsmkv_tool.sst_group import gone, sst, tables
 from lsmkv_tool.tables import Table, open_table, problems
 
 FILE = {"name": "file", "metavar": "FILE"}
@@ -68,7 +68,11 @@ def ls(out: Output, paths: tuple[str, ...]) -> None:
     with Progress("opening", len(files)) as progress:
         rows = []
         for file in files:
-            rows.append(listing(out, file))
+            try:
+                rows.append(listing(out, file))
+            except exits.CannotOpen:
+                if not gone(file, paths):
+                    raise
             progress.step(1, file)
     out.rows(rows, LISTING, empty="no tables", finding=any(row["problem"] for row in rows))
 
@@ -226,8 +230,12 @@ def verify(out: Output, paths: tuple[str, ...], deep: bool) -> None:
     rows = []
     with Progress("verifying", len(files)) as progress:
         for file in files:
-            found = problems(file, deep)
-            rows += found or [{"file": file, "verdict": "ok", "offset": None, "problem": None}]
+            try:
+                found = problems(file, deep)
+                rows += found or [{"file": file, "verdict": "ok", "offset": None, "problem": None}]
+            except exits.CannotOpen:
+                if not gone(file, paths):
+                    raise
             progress.step(1, file)
     columns = [
         Column("file", "file"),

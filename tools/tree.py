@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from lsmkv_tool.exits import CannotOpen
 from lsmkv_tool.folder import Entry, Folder
 from lsmkv_tool.keyspace import KeySpace
 from lsmkv_tool.manifest import current_state
@@ -13,6 +14,9 @@ from lsmkv_tool.manifest import current_state
 if TYPE_CHECKING:
     from lsmkv.manifest import ManifestState
     from lsmkv.version import FileMeta
+
+T = TypeVar("T")
+ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,29 @@ class Tree:
 def load(db: str) -> Tree:
     folder = Folder(db)
     return Tree(folder, current_state(db), folder.entries())
+
+
+def steady(db: str, compute: Callable[[Tree], T]) -> T:
+    """`compute` on the tree of now. Where the owner of a running database drops tables meanwhile, again."""
+    from lsmkv_ext.errors import CorruptionError
+
+    for left in reversed(range(ATTEMPTS)):
+        mark = _mark(db)
+        try:
+            return compute(load(db))
+        except (CannotOpen, CorruptionError, FileNotFoundError):
+            if not left or _mark(db) == mark:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _mark(db: str) -> tuple[tuple[str, int, int], ...]:
+    """What changes whenever the tree does: the manifests and CURRENT, by size and time."""
+    return tuple(
+        (entry.name, entry.size, entry.mtime_ns)
+        for entry in Folder(db).entries()
+        if entry.kind in ("manifest", "current")
+    )
 
 
 def expected_fpr(meta: FileMeta) -> float | None:

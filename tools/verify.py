@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import click
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import CannotOpen, opening
-from lsmkv_tool.folder import Folder
-from lsmkv_tool.output import Column, Human, Output, num
+from lsmkv_tool.folder import Folder, kind_of
+from lsmkv_tool.manifest import Reading
+from lsmkv_tool.output import Column, Human, Output, Row, num
 from lsmkv_tool.progress import Progress
+from lsmkv_tool.tree import steady
+from lsmkv_tool.wal import summary
+
+
+def outdated(db: str, row: Row) -> bool:
+    """Whether a finding on a running database is only its owner at work: a file dropped, or appended to."""
+    state = steady(db, lambda tree: tree.state)
+    kind, number = kind_of(row["file"])
+    path = os.path.join(db, row["file"])
+    if kind == "table":
+        return state.version.level_of(number) is None
+    if kind == "log":
+        return number < state.log_number or not os.path.lexists(path) or summary(path)["verdict"] == "ok"
+    if kind in ("manifest", "current"):
+        return Reading(db).problem() is None
+    return False
 
 
 @declare(example="lsmkv-tool verify mydb --deep")
@@ -22,6 +40,7 @@ def verify(out: Output, db: str, deep: bool) -> None:
     Changes nothing. A torn tail of a log, which opening the database would drop, is a finding too.
     """
     import lsmkv
+    from lsmkv.lockfile import is_locked
 
     folder = Folder(db)
     if all(entry.kind == "other" for entry in folder.entries()):
@@ -36,6 +55,10 @@ def verify(out: Output, db: str, deep: bool) -> None:
         report = lsmkv.verify(db, deep=deep, progress=progress)
     seconds = time.perf_counter() - began
     rows = [{"file": f.file, "offset": f.offset, "problem": f.what} for f in report.findings]
+    if rows and is_locked(db):
+        passed = [row for row in rows if outdated(db, row)]
+        rows = [row for row in rows if row not in passed]
+        report.notes += [f"{row['file']} was changed by the database's owner meanwhile" for row in passed]
 
     def after(human: Human) -> None:
         if rows:

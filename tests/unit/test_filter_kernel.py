@@ -62,6 +62,21 @@ def test_portable_and_simd_paths_answer_alike(members, others, bits_per_key, see
         kernel.use_simd(True)
 
 
+@given(st.lists(keys, max_size=80), bits, seeds)
+def test_portable_and_simd_paths_set_the_same_bits(members, bits_per_key, seed):
+    made = []
+    for on in (True, False):
+        kernel.use_simd(on)
+        try:
+            bloom = BlockedBloom(50, bits_per_key=bits_per_key, seed=seed)
+            seen = [bloom.test_and_add(key) for key in members[:20]]
+            bloom.add_many(members)
+            made.append((seen, bloom.count, bloom.to_bytes()))
+        finally:
+            kernel.use_simd(True)
+    assert made[0] == made[1]
+
+
 @given(st.lists(keys, max_size=200), bits, seeds, st.integers(1, 300))
 def test_no_false_negative_ever(members, bits_per_key, seed, capacity):
     bloom = BlockedBloom(capacity, bits_per_key=bits_per_key, seed=seed)

@@ -1,0 +1,232 @@
+"""Measures the filter kernel: false positive rates, nanoseconds per probe, and calls from Python.
+
+    python -m lsmkv_bench.filter_kernel [--quick] [--json]
+
+Rates are counted on four kinds of keys, none of them in the filter. Times are of the thread's own clock, so
+that other processes hardly matter; those of single probes exclude hashing, calls from Python include all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import platform
+import random
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lsmkv_ext.filter import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
+from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
+
+# What a correct kernel measures, within 5 %.
+EXPECTED = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}
+
+KeyMaker = Callable[[int, random.Random], bytes]
+
+
+def _uuid(i: int, rng: random.Random) -> bytes:
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4)).encode()
+
+
+def _url(i: int, rng: random.Random) -> bytes:
+    return b"https://www.example.org/shop/%d/item?id=%d&ref=home" % (i % 977, i)
+
+
+KINDS: dict[str, KeyMaker] = {
+    "random": lambda i, rng: rng.randbytes(16),
+    "decimal": lambda i, rng: b"%016d" % i,
+    "uuid": _uuid,
+    "url": _url,
+}
+
+
+def _keys(kind: str, start: int, stop: int, seed: int) -> Iterator[bytes]:
+    make, rng = KINDS[kind], random.Random(seed)
+    return (make(i, rng) for i in range(start, stop))
+
+
+def rates(n_keys: int, n_probes: int) -> list[dict[str, Any]]:
+    """One row per kind of key and bits per key."""
+    rows = []
+    for kind in KINDS:
+        members = list(_keys(kind, 0, n_keys, seed=1))
+        filters = {bits: BlockedBloom(n_keys, bits_per_key=bits, seed=99) for bits in EXPECTED}
+        missing = 0
+        for bloom in filters.values():
+            bloom.add_many(members)
+            missing += bloom.test_many(members).count(False)
+        hits = dict.fromkeys(EXPECTED, 0)
+        probes = _keys(kind, n_keys, n_keys + n_probes, seed=2)
+        while chunk := list(itertools.islice(probes, 100_000)):
+            for bits, bloom in filters.items():
+                hits[bits] += bloom.test_many(chunk).count(True)
+        for bits, expected in EXPECTED.items():
+            observed = hits[bits] / n_probes
+            rows.append(
+                {
+                    "keys": kind,
+                    "bits_per_key": bits,
+                    "observed": observed,
+                    "sigma": math.sqrt(hits[bits]) / n_probes,
+                    "expected": expected,
+                    "of_expected": observed / expected,
+                    "designed": designed_fpr(bits),
+                    "false_negatives": missing,
+                }
+            )
+    return rows
+
+
+def _best(measure: Callable[[], float], repeats: int = 5) -> float:
+    return min(measure() for _ in range(repeats))
+
+
+def probe_times(sizes: dict[str, int], n_probes: int) -> list[dict[str, Any]]:
+    """Negative probes at 10 bits per key, in filters of several sizes, against an unblocked filter."""
+    probes = Probes(n_probes, 5)
+    rows = []
+    for name, nbytes in sizes.items():
+        blocked, unblocked = Blocked(nbytes, 10_000, 1), Unblocked(nbytes, 7, 2)
+        row = {
+            "size": name,
+            "bytes": nbytes,
+            "add_ns": blocked.add_ns,
+            "verify_ns": blocked.verify_ns,
+            "batch_ns": _best(lambda b=blocked: b.batch_ns(probes)),  # type: ignore[misc]
+            "single_ns": _best(lambda b=blocked: b.single_ns(probes)),  # type: ignore[misc]
+            "unblocked_ns": _best(lambda u=unblocked: u.single_ns(probes)),  # type: ignore[misc]
+        }
+        row["unblocked_over_batch"] = row["unblocked_ns"] / row["batch_ns"]
+        rows.append(row)
+    return rows
+
+
+def _portable_ns(nbytes: int, n_probes: int) -> tuple[float, float]:
+    """(SIMD, portable) ns per key of `test_many`, which alone obeys the switch."""
+    bloom = BlockedBloom(nbytes * 8 // 10, bits_per_key=10)
+    keys = [b"%016d" % i for i in range(n_probes)]
+    fast = _best(lambda: _seconds(lambda: bloom.test_many(keys))) / n_probes * 1e9
+    use_simd(False)
+    slow = _best(lambda: _seconds(lambda: bloom.test_many(keys))) / n_probes * 1e9
+    use_simd(True)
+    return fast, slow
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.thread_time()
+    work()
+    return time.thread_time() - start
+
+
+def from_python(n_keys: int) -> list[dict[str, Any]]:
+    """Adds and batch probes per second through the public class, and rbloom where it is installed.
+
+    rbloom hashes with Python's `hash`, which a bytes object computes once and keeps: so once with keys never
+    hashed before, once with keys that were.
+    """
+    rows = [_speed("lsmkv", n_keys, _LsmkvFilter, fresh=True)]
+    try:
+        import rbloom
+    except ImportError:
+        print("rbloom is not installed: no comparison", file=sys.stderr)
+        return rows
+    rows.append(_speed("rbloom, fresh keys", n_keys, rbloom.Bloom, fresh=True))
+    rows.append(_speed("rbloom, hashed keys", n_keys, rbloom.Bloom, fresh=False))
+    for row in rows[1:]:
+        row["adds_of_lsmkv"] = rows[0]["adds_per_second"] / row["adds_per_second"]
+        row["probes_of_lsmkv"] = rows[0]["probes_per_second"] / row["probes_per_second"]
+    return rows
+
+
+class _LsmkvFilter(BlockedBloom):
+    """Under rbloom's names."""
+
+    def update(self, keys: list[bytes]) -> None:
+        self.add_many(keys)
+
+
+def _speed(name: str, n: int, make: Callable[[int, float], Any], fresh: bool) -> dict[str, Any]:
+    rng = random.Random(3)
+    members = [rng.randbytes(16) for _ in range(n)]
+    others = [rng.randbytes(16) for _ in range(n)]
+    add_s, probe_s = math.inf, math.inf
+    for _ in range(5):
+        if fresh:
+            members, others = ([bytes(bytearray(key)) for key in keys] for keys in (members, others))
+        bloom = make(n, 0.01)
+        add_s = min(add_s, _seconds(lambda b=bloom, k=members: b.update(k)))
+        probe_s = min(probe_s, _seconds(lambda b=bloom, k=others: _test_all(b, k)))
+    return {"filter": name, "adds_per_second": n / add_s, "probes_per_second": n / probe_s}
+
+
+def _test_all(bloom: Any, keys: list[bytes]) -> list[bool]:
+    return bloom.test_many(keys) if isinstance(bloom, BlockedBloom) else [key in bloom for key in keys]
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    sizes = {"256 KiB": 256 << 10, "1 MiB": 1 << 20}
+    if not quick:
+        sizes["125 MB"] = 125_000_000
+    fast, slow = _portable_ns(256 << 10, 100_000)
+    return {
+        "machine": {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()},
+        "simd": simd(),
+        "bits_for_1_percent": bits_for_fpr(0.01),
+        "false_positives": rates(50_000, 200_000) if quick else rates(1_000_000, 10_000_000),
+        "probes": probe_times(sizes, 200_000 if quick else 2_000_000),
+        "test_many_ns": {"simd": fast, "portable": slow},
+        "python": from_python(100_000 if quick else 1_000_000),
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    print(f"SIMD: {result['simd']}\n\nFalse positives, observed / expected (2 sigma of the count)")
+    print("bits  expected " + "".join(f"{kind:>24}" for kind in KINDS))
+    rows = {(row["keys"], row["bits_per_key"]): row for row in result["false_positives"]}
+    for bits, expected in EXPECTED.items():
+        print(f"{bits:>4} {expected:>9.4%} " + "".join(_cell(rows[kind, bits]) for kind in KINDS))
+    print(f"false negatives: {sum(row['false_negatives'] for row in result['false_positives'])}")
+    print("\nNanoseconds per negative probe at 10 bits per key (thread time, hashing excluded)")
+    print("    size    batch   single  unblocked  unblocked/batch     add  verify")
+    for row in result["probes"]:
+        print(
+            f"{row['size']:>8} {row['batch_ns']:8.1f} {row['single_ns']:8.1f} {row['unblocked_ns']:10.1f} "
+            f"{row['unblocked_over_batch']:16.1f} {row['add_ns']:7.1f} {row['verify_ns']:7.1f}"
+        )
+    both = result["test_many_ns"]
+    print(f"\ntest_many, 256 KiB: {both['simd']:.0f} ns with SIMD, {both['portable']:.0f} ns without")
+    print("\nFrom Python, 16-byte keys, 1 % rate")
+    for row in result["python"]:
+        adds, probes = row["adds_per_second"] / 1e6, row["probes_per_second"] / 1e6
+        line = f"{row['filter']:>20}  {adds:6.1f} M adds/s {probes:6.1f} M probes/s"
+        if "adds_of_lsmkv" in row:
+            line += f"   (lsmkv: {row['adds_of_lsmkv']:.1f}x and {row['probes_of_lsmkv']:.1f}x)"
+        print(line)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{row['observed']:>10.4%} {row['of_expected']:5.3f} (+-{2 * row['sigma'] / row['expected']:.3f})"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small filters, few probes: a few seconds")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    arguments = parser.parse_args(argv)
+    result = measure(arguments.quick)
+    if arguments.json:
+        json.dump(result, sys.stdout, indent=1)
+        print()
+    else:
+        show(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""`--json` and `--jsonl`: one versioned document, fields that stay."""
+
+import json
+
+import pytest
+from catalogue import ALONE, CHANGING, MAKING, ON_DATABASE, ON_TABLE
+from shapes import SCHEMA_FILE, misfit
+from toolrunner import tool
+
+READING = [*ALONE, *ON_DATABASE, *ON_TABLE]
+SHAPES = json.loads(SCHEMA_FILE.read_text())
+
+
+def check(line):
+    outcome = tool(*line.split(), "--json")
+    document = outcome.json
+    command = [word for word in line.split()[:2] if word.replace("-", "").isalpha()]
+    assert outcome.code == 0 and outcome.err == ""
+    assert list(document) == ["schema", "command", "result", "exit"]
+    assert document["schema"] == "lsmkv-tool/1" and document["exit"] == 0
+    assert line.startswith(document["command"]) and document["command"].split()[0] == command[0]
+    assert misfit(document["result"], SHAPES[line]) is None
+
+
+@pytest.mark.parametrize("line", READING)
+def test_document_of_a_command_that_reads(shared, line):
+    check(line)
+
+
+@pytest.mark.parametrize("line", [*MAKING, *CHANGING])
+def test_document_of_a_command_that_writes(lab, line):
+    check(line)
+
+
+def test_no_shape_is_left_over():
+    assert SHAPES.keys() == {*READING, *MAKING, *CHANGING}
+
+
+@pytest.mark.parametrize("line", [line for line in READING if "rows" in SHAPES[line]])
+def test_lines_are_the_rows_of_the_document(shared, line):
+    rows = tool(*line.split(), "--json").json["result"]["rows"]
+    lines = tool(*line.split(), "--jsonl")
+    assert lines.code == 0 and len(lines.lines) == len(rows)
+    if not line.startswith(("top", "doctor")):  # these show the moment
+        assert lines.lines == rows
+
+
+def test_the_misfit_of_a_changed_document_is_seen():
+    shape = {"a": "number", "rows": [{"key": "string", "n": "any"}]}
+    assert misfit({"a": 1, "rows": [{"key": "k", "n": None}]}, shape) is None
+    assert misfit({"a": "1", "rows": []}, shape) == "$.a: string instead of number"
+    assert misfit({"rows": []}, shape) == "$: fields differ: ['a']"
+    assert misfit({"a": 1, "rows": [{"key": "k"}]}, shape) == "$.rows[0]: fields differ: ['n']"
+
+
+def test_an_error_is_a_document_too(tmp_path):
+    outcome = tool("db", "info", tmp_path / "nowhere", "--json")
+    assert outcome.code == 3
+    assert outcome.json["exit"] == 3 and outcome.json["error"]["kind"] == "cannot-open"
+    assert "nowhere" in outcome.json["error"]["file"] and "nowhere" in outcome.err
+    assert "result" not in outcome.json
+
+
+def test_a_usage_error_is_a_document_too():
+    outcome = tool("db", "scan", "--json", "--limit", "many")
+    assert outcome.code == 2 and outcome.json["error"]["kind"] == "usage"

@@ -1,0 +1,226 @@
+"""Read-only handles, checkpoints, ingest."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import lsmkv
+
+TINY = {
+    "write_buffer_size": 8192,
+    "target_file_size": 8192,
+    "l0_compaction_trigger": 2,
+    "level_size_ratio": 4,
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "db"
+
+
+def fill(db, n=500, start=0, value=b"v"):
+    for i in range(start, start + n):
+        db[b"key%06d" % i] = value * 50
+
+
+def table(path, items, **options):
+    with lsmkv.SSTWriter(path, **options) as writer:
+        for key, value in items:
+            if value is None:
+                writer.delete(key)
+            else:
+                writer.put(key, value)
+    return path
+
+
+# Read-only
+
+
+def test_a_reader_beside_the_writer_sees_newer_writes_after_refresh(path):
+    with lsmkv.open(path, **TINY) as db, lsmkv.open(path, "r") as reader:
+        assert len(reader) == 0
+        fill(db)
+        assert len(reader) == 0
+        reader.refresh()
+        assert len(reader) == 500
+        snapshot = reader.snapshot()
+        db.delete_range(b"key000100", b"key000200")
+        db.compact_range()
+        db[b"tail"] = b"only in the log"
+        reader.refresh()
+        assert len(reader) == 401 and reader[b"tail"] == b"only in the log"
+        assert len(snapshot) == 500
+        db.refresh()
+
+
+def test_a_reader_in_another_process(path):
+    code = f"""
+import lsmkv, sys
+with lsmkv.open({str(path)!r}, "r") as db:
+    print(len(db), db[b"key000007"] == b"v" * 50, flush=True)
+    sys.stdin.readline()
+    db.refresh()
+    print(len(db))
+"""
+    with lsmkv.open(path) as db:
+        fill(db)
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout.readline() == "500 True\n"
+        fill(db, 10, start=900)
+        out, _ = child.communicate("go\n")
+        assert out == "510\n"
+
+
+def test_a_reader_changes_no_file(path):
+    with lsmkv.open(path, **TINY) as db:
+        fill(db)
+        db._shut(flush=False)
+    before = {p.name: p.read_bytes() for p in path.iterdir()}
+    os.chmod(path, 0o500)
+    try:
+        with lsmkv.open(path, "r") as reader:
+            assert len(reader) == 500
+    finally:
+        os.chmod(path, 0o700)
+    assert {p.name: p.read_bytes() for p in path.iterdir()} == before
+
+
+def test_many_readers_and_no_lock(path):
+    lsmkv.open(path).close()
+    with lsmkv.open(path, "r"), lsmkv.open(path, "r"), lsmkv.open(path) as db:
+        db[b"a"] = b"1"
+
+
+@pytest.mark.parametrize("name", ["refresh while the writer compacts"])
+def test_refresh_beside_a_busy_writer(path, name):
+    with lsmkv.open(path, **TINY) as db, lsmkv.open(path, "r") as reader:
+        for round_ in range(30):
+            for i in range(100):
+                db[b"key%06d" % i] = b"%d" % round_ * 30
+            reader.refresh()
+            assert len(reader) == 100
+            assert set(reader.values()) == {b"%d" % round_ * 30}
+
+
+# Checkpoint
+
+
+def test_checkpoint_is_a_database_of_its_own(path, tmp_path):
+    with lsmkv.open(path, **TINY) as db:
+        fill(db)
+        db.checkpoint(tmp_path / "copy")
+        fill(db, value=b"w")
+        db.compact_range()
+        with lsmkv.open(tmp_path / "copy") as copy:
+            assert copy.recovery_report.clean
+            assert set(copy.values()) == {b"v" * 50}
+            assert len(copy) == 500
+            copy[b"mine"] = b"1"
+        assert b"mine" not in db
+        assert set(db.values()) == {b"w" * 50}
+        with pytest.raises(lsmkv.IOError) as raised:
+            db.checkpoint(tmp_path / "copy")
+        assert raised.value.errno == 17
+    assert lsmkv.verify(tmp_path / "copy")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy", "db"]
+
+
+def test_checkpoint_of_an_empty_database(path, tmp_path):
+    with lsmkv.open(path) as db:
+        db.checkpoint(tmp_path / "copy")
+    with lsmkv.open(tmp_path / "copy") as copy:
+        assert len(copy) == 0
+
+
+# Ingest
+
+
+def test_ingested_tables_are_newer_than_everything_before(path, tmp_path):
+    new = table(
+        tmp_path / "new.sst", [(b"key%06d" % i, b"new") for i in range(100, 200)] + [(b"key000300", None)]
+    )
+    with lsmkv.open(path) as db:
+        fill(db)
+        db.ingest([new])
+        assert db[b"key000150"] == b"new" and db[b"key000050"] == b"v" * 50
+        assert b"key000300" not in db
+        assert len(db) == 499
+        db[b"key000151"] = b"newer"
+        assert db[b"key000151"] == b"newer"
+        assert new.exists()
+        before = dict(db.items())
+        db._shut(flush=False)
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == before
+        db.compact_range()
+        assert dict(db.items()) == before
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == before
+    assert lsmkv.verify(path)
+
+
+def test_ingest_goes_as_deep_as_it_can_and_moves(path, tmp_path):
+    options = {"l0_compaction_trigger": 100, "l0_slowdown_trigger": 100, "l0_stop_trigger": 100}
+    with lsmkv.open(path, **options) as db:
+        fill(db)
+        db.compact_range()
+        free = table(tmp_path / "free.sst", [(b"zzz", b"1")])
+        covering = table(tmp_path / "covering.sst", [(b"key000001", b"2")])
+        db.ingest([free, covering], move=True)
+        assert not free.exists() and not covering.exists()
+        assert [len(files) for files in db._versions.current.levels[:2]] == [2, 1]
+        db.ingest([table(tmp_path / "alone.sst", [(b"zzzz", b"1")])])
+        assert [len(files) for files in db._versions.current.levels[:2]] == [2, 2]
+        assert db[b"zzz"] == b"1" and db[b"key000001"] == b"2"
+
+
+def test_ingest_of_a_foreign_seed_finds_every_key(path, tmp_path):
+    items = [(b"key%06d" % i, b"%d" % i) for i in range(2000)]
+    with lsmkv.open(path, filter_shadow_ratio=1.0) as db:
+        db.ingest([table(tmp_path / "t.sst", items, seed=12345)])
+        assert db.multi_get([key for key, _ in items]) == [value for _, value in items]
+        assert all(db.get(b"no%06d" % i) is None for i in range(500))
+        assert list(db.filter_debt().values()) == ["seed"]
+        assert db.rebuild_filters() == 0
+        db[b"key000001"] = b"again"
+        db.compact_range()
+        assert db.filter_debt() == {}
+
+
+def test_a_range_delete_in_an_ingested_table_hides_what_was_there(path, tmp_path):
+    with lsmkv.SSTWriter(tmp_path / "t.sst") as writer:
+        writer.put(b"key000150", b"kept")
+        writer.delete_range(b"key000100", b"key000200")
+    with lsmkv.open(path) as db:
+        fill(db)
+        db.ingest([tmp_path / "t.sst"])
+        assert db[b"key000150"] == b"kept"
+        assert len(db) == 401
+
+
+def test_ingest_takes_all_or_nothing(path, tmp_path):
+    good = table(tmp_path / "good.sst", [(b"a", b"1"), (b"m", b"2")])
+    overlapping = table(tmp_path / "overlapping.sst", [(b"c", b"1")])
+    damaged = table(tmp_path / "damaged.sst", [(b"x", b"1")])
+    data = bytearray(damaged.read_bytes())
+    data[5] ^= 1
+    damaged.write_bytes(bytes(data))
+    with lsmkv.open(path) as db:
+        files = sorted(os.listdir(path))
+        for paths, error in (
+            ([good, overlapping], ValueError),
+            ([good, damaged], lsmkv.CorruptionError),
+            ([good, tmp_path / "missing.sst"], OSError),
+        ):
+            with pytest.raises(error):
+                db.ingest(paths)
+            assert len(db) == 0
+            assert sorted(os.listdir(path)) == files
+        db.ingest([])
+        db.ingest([good])
+        assert len(db) == 2
