@@ -12,12 +12,8 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any
-
-from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.engine import Engine, SnapshotBase
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
 
 from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, recovery, reporting
 from lsmkv.errors import ClosedError, Error, ReadOnlyError
@@ -33,6 +29,10 @@ from lsmkv.scheduler import Pressure, Scheduler
 from lsmkv.version import FileMeta, KeyRange, Version
 from lsmkv.version_set import VersionSet
 from lsmkv.views import Key, OrderedMapping
+from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -71,8 +71,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._closing = threading.Lock()
         self._debts: tuple[Version, Options, Hints] | None = None
         self.recovery_report = report
-        self._jobs = Jobs(versions)
-        self._scheduler = Scheduler(versions, self._jobs)
+        self._jobs: Jobs = Jobs(versions)
+        self._scheduler: Scheduler = Scheduler(versions, self._jobs)
         options = versions.options
         self._configure(
             versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync
@@ -253,9 +253,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         if wait:
             _compact(self._scheduler, span, progress)
         else:
-            self._scheduler.in_background(
-                "compact-range", lambda s=self._scheduler: _compact(s, span, progress)
-            )
+            self._scheduler.in_background("compact-range", partial(_compact, self._scheduler, span, progress))
 
     def rebuild_filters(self, level: int | None = None) -> int:
         """Gives every table whose filter does not suit its level, options or seed a new one; how many there
@@ -271,7 +269,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
                 break
             at, f = found
             plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason="by hand")
-            if self._scheduler.run_by_hand(lambda v, busy, p=plan: _if_free(p, v, busy)) is None:
+            if self._scheduler.run_by_hand(partial(_if_free, plan)) is None:
                 self._scheduler.wait_change()
                 continue
             waiting.discard(f.number)
@@ -296,7 +294,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return filters.debts(version, self._jobs.policy(version), infos, self.seed)
 
     def _payable_debt(self) -> dict[int, str]:
-        """Without tables hashed with another seed, which is in their blocks too, and tables without any key."""
+        """Without tables hashed with another seed (it is in their blocks too) and tables without any key."""
         empty = {f.number for f in self._versions.current.files() if not f.entries}
         return {n: why for n, why in self.filter_debt().items() if why != "seed" and n not in empty}
 
@@ -378,7 +376,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     def explain(self, key: Key) -> reporting.Explain:
         """Traces one lookup: every file considered, what its filter said, the block, from where, how long."""
-        return reporting.explain(self, key)
+        return reporting.explain(self, bytes(memoryview(key)))
 
     def _tick(self) -> None:
         options = self.options
@@ -472,6 +470,8 @@ def _key(key: Key | None) -> bytes | None:
 
 
 def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
+    if any(other.kind is Kind.SHIFT for other in busy):
+        return None
     taken = {f.number for other in busy for f in other.inputs}
     present = version.level_of(plan.upper[0].number) == plan.level
     spans = any(

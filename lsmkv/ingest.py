@@ -9,9 +9,6 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lsmkv_ext.table import Table
-from lsmkv_ext.verify import verify_table
-
 from lsmkv import filenames, recovery
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.edit import VersionEdit
@@ -20,6 +17,8 @@ from lsmkv.manifest import SyncError, open_above_stdio, sync_directory, sync_fil
 from lsmkv.picker import Plan
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet
+from lsmkv_ext.table import Table
+from lsmkv_ext.verify import verify_table
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
@@ -64,10 +63,12 @@ def check_sources(paths: Sequence[str]) -> None:
         findings = verify_table(table, deep=True)
         if findings:
             raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
-    spans = sorted((t.smallest, t.largest, t.largest_exclusive, t.path) for t in tables)
+    spans = sorted(
+        ((meta_of(table, 0).range, table.path) for table in tables), key=lambda pair: pair[0].start or b""
+    )
     for low, high in pairwise(spans):
-        if high[0] < low[1] or (high[0] == low[1] and not low[2]):
-            raise ValueError(f"{low[3]} and {high[3]} overlap")
+        if not low[0].before(high[0]):
+            raise ValueError(f"{low[1]} and {high[1]} overlap")
 
 
 def place(source: str, target: str, move: bool) -> None:

@@ -11,10 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from lsmkv_ext.job import Job
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.refilter import rebuild_table_filter
-
 from lsmkv import filenames, filters
 from lsmkv.edit import VersionEdit
 from lsmkv.manifest import SyncError
@@ -22,6 +18,9 @@ from lsmkv.options import Options
 from lsmkv.picker import GRANDPARENT_FILES, Kind, Plan
 from lsmkv.version import FileMeta, KeyRange, Version
 from lsmkv.version_set import VersionSet, file_meta
+from lsmkv_ext.job import Job
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.refilter import rebuild_table_filter
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,18 @@ class Jobs:
         if plan.kind is Kind.MOVE:
             return self._move(plan, shifts)
         if plan.kind is Kind.SHIFT:
-            self.versions.apply(VersionEdit(shift=plan.shift, reason=plan.reason))
-            return Result(plan.reason, 0, 0)
+            return self._shift(plan)
         if plan.kind is Kind.FILTERS:
             return self._rebuild_filter(plan, shifts)
         return self._compact(plan, shifts, watch)
+
+    def _shift(self, plan: Plan) -> Result:
+        with self.versions.commit:
+            # An ingest may have put a file into the level that should vanish.
+            vanishing = self.versions.current.levels[1 if plan.shift < 0 else -1]
+            if not vanishing:
+                self.versions.apply(VersionEdit(shift=plan.shift, reason=plan.reason))
+        return Result(plan.reason, 0, 0)
 
     def _output_level(self, plan: Plan, shifts: int) -> int:
         return plan.shifted(self.versions.shifts - shifts).output_level

@@ -10,9 +10,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import xxhash
-from lsmkv_ext.log import replay_log
-from lsmkv_ext.table import Table
-from lsmkv_ext.verify import verify_table
 
 from lsmkv import filenames, manifest, recovery
 from lsmkv.errors import CorruptionError
@@ -21,6 +18,9 @@ from lsmkv.lockfile import DatabaseLock
 from lsmkv.manifest import ManifestState
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv_ext.inspect import sections
+from lsmkv_ext.log import replay_log
+from lsmkv_ext.table import Table
+from lsmkv_ext.verify import verify_table
 
 Progress = Callable[[str, int, int], None]
 

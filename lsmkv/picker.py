@@ -368,7 +368,9 @@ def choose_range(
 ) -> Plan | None:
     """One step of `compact_range`: brings down what `level` holds of `span`, from key `after` on. None:
     nothing is left there
-    or it is busy (see `waiting`)."""
+    or it is busy."""
+    if any(plan.kind is Kind.SHIFT for plan in busy):
+        return None
     taken = _Conflicts(busy)
     files = files_to_compact(version, level, span, after)
     if not files:

@@ -29,10 +29,10 @@ def stats(db: DB) -> Stats:
         counters["stops"] += background.stops
         counters["stop_ns"] += background.stop_ns
         done = background.to_dict()
-        active, *waiting = versions.memtables() or [None]
+        active, waiting = versions.memtables()[:1], versions.memtables()[1:]
         memtable = {
-            "bytes": 0 if active is None else active.used_bytes,
-            "entries": 0 if active is None else active.entries,
+            "bytes": sum(m.used_bytes for m in active),
+            "entries": sum(m.entries for m in active),
             "immutable": len(waiting),
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }

@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lsmkv_ext.memtable import Memtable
-
 from lsmkv.errors import ClosedError, CorruptionError, IOError, ReadOnlyError
 from lsmkv.jobs import Jobs, Result
 from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
 from lsmkv.version import Version
 from lsmkv.version_set import VersionSet
+from lsmkv_ext.memtable import Memtable
 
 log = logging.getLogger("lsmkv")
 
@@ -145,7 +144,7 @@ class Scheduler:
         self.versions = versions
         self.jobs = jobs
         self.condition = threading.Condition(versions.lock)
-        self.counters = Counters()
+        self.counters: Counters = Counters()
         self.busy: list[tuple[Plan, int]] = []  # running plans, with the shift counter when they were made
         self.suspended = 0  # > 0: no new automatic compaction
         self.errors: dict[
