@@ -48,10 +48,13 @@ bench-full: build $(VENV)/.bench
 	done
 
 lint: build
-	$(BIN)/python -m pip install -q -e ".[lint]" --no-build-isolation --no-deps ruff cython-lint mypy
+	$(BIN)/python -m pip install -q -e ".[lint]" --no-build-isolation --no-deps ruff cython-lint mypy import-linter
 	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests setup.py
 	$(BIN)/cython-lint lsmkv_ext/*.pyx lsmkv_ext/*.pxd
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest --allowlist stubtest-allowlist.txt --ignore-unused-allowlist \
+	    $(patsubst lsmkv_ext/%.pyi,lsmkv_ext.%,$(wildcard lsmkv_ext/*.pyi))
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info lsmkv_ext/*.c lsmkv_ext/*.so lsmkv_ext/*.html

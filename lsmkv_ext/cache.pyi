@@ -1,5 +1,10 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class BlockCache:
-    def __init__(self, capacity: int = 0) -> None: ...
+    def __new__(cls, capacity: int = 0) -> Self: ...
     @property
     def capacity(self) -> int: ...
     @property

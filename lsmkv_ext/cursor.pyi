@@ -1,11 +1,12 @@
 from typing import Any, Self
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.gate import Child
 
 def prefix_end(prefix: bytes) -> bytes | None: ...
 
+@disjoint_base
 class Scan(Child):
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -13,6 +14,7 @@ class Scan(Child):
     @property
     def bytes_read(self) -> int: ...
 
+@disjoint_base
 class Iterator(Scan):
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
@@ -24,6 +26,7 @@ class Iterator(Scan):
     def seek_to_stop(self) -> None: ...
     def skip(self, n: int) -> int: ...
 
+@disjoint_base
 class Cursor(Scan):
     @property
     def valid(self) -> bool: ...

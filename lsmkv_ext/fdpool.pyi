@@ -1,5 +1,10 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class FdPool:
-    def __init__(self, limit: int) -> None: ...
+    def __new__(cls, limit: int) -> Self: ...
     @property
     def limit(self) -> int: ...
     @property

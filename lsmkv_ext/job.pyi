@@ -1,20 +1,24 @@
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
+
+from typing_extensions import disjoint_base
 
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.table import Table
 
+@disjoint_base
 class FileNumbers:
-    def __init__(self, first: int = 1) -> None: ...
+    def __new__(cls, first: int = 1) -> Self: ...
     def next(self) -> int: ...
     @property
     def peek(self) -> int: ...
     def bump(self, used: int) -> None: ...
 
+@disjoint_base
 class Job:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         inputs: Sequence[Memtable | Table | list[Table]],
         *,
         directory: str | os.PathLike[str],
@@ -34,7 +38,7 @@ class Job:
         single_output: bool = False,
         restart_interval: int = 0,
         newest_by_seq: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     def run(self) -> dict[str, Any]: ...
     def cancel(self) -> None: ...
     @property

@@ -1,21 +1,26 @@
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
+
+from typing_extensions import disjoint_base
 
 from lsmkv_ext.memtable import Memtable
 
+OP_NAMES: dict[int, str]
+
+@disjoint_base
 class LogWriter:
     path: str
     number: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str],
         number: int,
         *,
         mode: str = "mmap",
         previous_last_seq: int = 0,
         seed: int = 0,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def mode(self) -> str: ...
     @property

@@ -1,10 +1,15 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
 def trim_pool() -> None: ...
 
+@disjoint_base
 class Memtable:
     seed: int
     number: int
     capacity: int
-    def __init__(self, seed: int, write_buffer_size: int) -> None: ...
+    def __new__(cls, seed: int, write_buffer_size: int) -> Self: ...
     @property
     def entries(self) -> int: ...
     @property

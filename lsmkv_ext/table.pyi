@@ -1,17 +1,18 @@
 import os
 from typing import Any, Self
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.fdpool import FdPool
 
+@disjoint_base
 class Table:
     path: str
     cache: BlockCache | None
     fds: FdPool | None
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | os.PathLike[str],
         number: int = 0,
         cache: BlockCache | None = None,
@@ -19,7 +20,7 @@ class Table:
         *,
         global_seq: int = 0,
         charge: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     def mark_obsolete(self, into: list[int]) -> None: ...
     @property
     def number(self) -> int: ...
@@ -72,16 +73,17 @@ class Table:
         fill_cache: bool = False,
     ) -> TableEntries: ...
 
+@disjoint_base
 class TableEntries:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         table: Table,
         start: Buffer | None,
         stop: Buffer | None,
         reverse: bool,
         mode: str,
         fill_cache: bool,
-    ) -> None: ...
+    ) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> tuple[bytes, bytes | None, int]: ...
     @property
