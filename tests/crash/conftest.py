@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .lab import Lab
+from .sizes import FIGURES, SOAK, scratch
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder in memory, removed afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="lsmkv-", dir=scratch()))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """A process under iofault that forks the children which open databases."""
+    with Lab() as lab:
+        yield lab
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if FIGURES and (SOAK or terminalreporter.config.getoption("verbose") > 0):
+        terminalreporter.section("figures")
+        width = max(len(what) for what, _ in FIGURES)
+        for what, value in FIGURES:
+            terminalreporter.write_line(f"{what:<{width}}  {value}")

@@ -1,0 +1,68 @@
+"""Random batches for writers whose every step an oracle records."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from .oracle import Batch
+
+# Small buffers and files, so that a few hundred writes flush, compact and rotate logs many times.
+TINY: dict[str, Any] = {
+    "write_buffer_size": 64 << 10,
+    "target_file_size": 32 << 10,
+    "block_size": 1024,
+    "l0_compaction_trigger": 2,
+    "level_size_ratio": 4,
+    "block_cache_size": 256 << 10,
+}
+
+LOG_MODES = ("mmap", "write")
+
+
+class Load:
+    """A seeded stream of batches over the keys of one writer."""
+
+    def __init__(self, seed: int | str, prefix: bytes, keys: int = 400, sync_every: int = 8) -> None:
+        self._rng = random.Random(seed)
+        self._prefix = prefix
+        self._keys = keys
+        self._sync_every = sync_every
+        self._count = 0
+
+    def _key(self) -> bytes:
+        return b"%s%05d" % (self._prefix, self._rng.randrange(self._keys))
+
+    def _put(self) -> tuple[bytes, ...]:
+        # The count makes each value its own, so that a stale answer cannot pass for a fresh one.
+        self._count += 1
+        head = b"%x.%x." % (self._count, self._rng.getrandbits(32))
+        return (b"p", self._key(), head + self._rng.randbytes(self._rng.randrange(300)))
+
+    def next(self) -> tuple[Batch, bool]:
+        roll = self._rng.random()
+        if roll < 0.65:
+            batch: Batch = [self._put()]
+        elif roll < 0.75:
+            batch = [(b"d", self._key())]
+        elif roll < 0.78:
+            low, high = sorted([self._key(), self._key()])
+            batch = [(b"r", low, min(high, low + b"\xff"))]
+        else:
+            batch = [
+                self._put() if self._rng.random() < 0.8 else (b"d", self._key())
+                for _ in range(self._rng.randrange(2, 12))
+            ]
+        return batch, self._rng.randrange(self._sync_every) == 0
+
+
+def write(db: Any, batch: Batch, sync: bool) -> None:
+    """Carries out one batch: by the plain calls where it is a single edit."""
+    if len(batch) == 1:
+        kind, *parts = batch[0]
+        call = {b"p": db.put, b"d": db.delete, b"r": db.delete_range}[kind]
+        call(*parts, sync=sync)
+        return
+    with db.write_batch(sync=sync) as out:
+        for kind, *parts in batch:
+            {b"p": out.put, b"d": out.delete, b"r": out.delete_range}[kind](*parts)

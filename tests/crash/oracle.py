@@ -1,0 +1,217 @@
+"""A record of what a database was asked and what it acknowledged, kept outside of it.
+
+The writer appends a pending mark with the whole batch before each write and an acknowledgement after it;
+both are single O_APPEND writes, so they survive a kill of the writer exactly as far as they were made.
+After a crash `settle` compares what the database holds with what it must and may hold. A batch that was
+pending may be there or not, but wholly; the answer is appended too, so that the next crash starts from it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+Edit = tuple[bytes, ...]  # (b"p", key, value) | (b"d", key) | (b"r", start, stop)
+Batch = list[Edit]
+
+_HEAD = struct.Struct("<IIcIB")  # crc, length of the body, kind, batch number, sync
+_PART = struct.Struct("<I")
+PENDING, ACKED, FAILED, APPLIED, ABSENT, OPENED = b"P", b"A", b"F", b"Y", b"N", b"O"
+
+
+def apply(model: dict[bytes, bytes], batch: Batch) -> None:
+    """What a batch does to a plain dict."""
+    for edit in batch:
+        match edit:
+            case (b"p", key, value):
+                model[key] = value
+            case (b"d", key):
+                model.pop(key, None)
+            case (b"r", start, stop):
+                for key in [k for k in model if start <= k < stop]:
+                    del model[key]
+            case _:
+                raise ValueError(f"no such edit: {edit!r}")
+
+
+def encode(batch: Batch) -> bytes:
+    out = []
+    for edit in batch:
+        out.append(bytes([len(edit)]))
+        for part in edit:
+            out += [_PART.pack(len(part)), part]
+    return b"".join(out)
+
+
+def decode(data: bytes) -> Batch:
+    batch: Batch = []
+    at = 0
+    while at < len(data):
+        count, at = data[at], at + 1
+        parts = []
+        for _ in range(count):
+            (n,) = _PART.unpack_from(data, at)
+            parts.append(data[at + 4 : at + 4 + n])
+            at += 4 + n
+        batch.append(tuple(parts))
+    return batch
+
+
+class Writer:
+    """Appends to one oracle file; one writer (thread) per file."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.next = max((e.number + 1 for e in read(Path(path))), default=0) if os.path.exists(path) else 0
+        self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def _append(self, kind: bytes, number: int, sync: bool = False, body: bytes = b"") -> None:
+        rest = _HEAD.pack(0, len(body), kind, number, sync)[4:] + body
+        record = struct.pack("<I", zlib.crc32(rest)) + rest
+        if os.write(self._fd, record) != len(record):
+            raise OSError("the oracle itself cannot be written")
+
+    def pending(self, batch: Batch, sync: bool) -> int:
+        number = self.next
+        self.next += 1
+        self._append(PENDING, number, sync, encode(batch))
+        return number
+
+    def acked(self, number: int) -> None:
+        self._append(ACKED, number)
+
+    def failed(self, number: int) -> None:
+        """The write raised: like a pending one, it may have happened or not."""
+        self._append(FAILED, number)
+
+    def opened(self) -> None:
+        self._append(OPENED, 0)
+
+    def settled(self, number: int, there: bool) -> None:
+        self._append(APPLIED if there else ABSENT, number)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@dataclass(slots=True)
+class Entry:
+    number: int
+    batch: Batch
+    sync: bool
+    status: bytes
+
+    @property
+    def certain(self) -> bool:
+        return self.status in (ACKED, APPLIED, ABSENT)
+
+
+def records(path: Path) -> Iterator[tuple[bytes, int, bool, bytes]]:
+    data = path.read_bytes()
+    at = 0
+    while len(data) - at >= _HEAD.size:
+        crc, n, kind, number, sync = _HEAD.unpack_from(data, at)
+        end = at + _HEAD.size + n
+        if end > len(data) or zlib.crc32(data[at + 4 : end]) != crc:
+            raise ValueError(f"{path}: the oracle is damaged at {at}")
+        yield kind, number, bool(sync), data[at + _HEAD.size : end]
+        at = end
+
+
+def read(path: Path) -> list[Entry]:
+    """All batches in order, each with the last that is known of it."""
+    entries: dict[int, Entry] = {}
+    for kind, number, sync, body in records(path):
+        if kind == PENDING:
+            entries[number] = Entry(number, decode(body), sync, PENDING)
+        elif kind != OPENED:
+            entries[number].status = kind
+    return list(entries.values())
+
+
+def times_opened(path: Path) -> int:
+    return sum(kind == OPENED for kind, *_ in records(path)) if path.exists() else 0
+
+
+@dataclass(slots=True)
+class Finding:
+    """How a database compares with its oracle: problems in words, and what became of open questions."""
+
+    problems: list[str]
+    settled: dict[int, bool]
+
+
+def difference(found: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> str:
+    lost = [k for k in wanted if k not in found]
+    invented = [k for k in found if k not in wanted]
+    wrong = [k for k in wanted if k in found and found[k] != wanted[k]]
+    named = {"lost": lost, "invented": invented, "wrong": wrong}
+    return ", ".join(f"{len(keys)} {word} {keys[:3]}" for word, keys in named.items())
+
+
+def settle(entries: list[Entry], found: Mapping[bytes, bytes]) -> Finding:
+    """For histories with at most one uncertain batch, the last: the outcome of a kill."""
+    model: dict[bytes, bytes] = {}
+    for entry in entries:
+        if entry.status in (ACKED, APPLIED):
+            apply(model, entry.batch)
+        elif not entry.certain and entry is not entries[-1]:
+            raise ValueError("an uncertain batch that is not the last; use settle_failed")
+    if not entries or entries[-1].certain:
+        return Finding([] if found == model else [difference(found, model)], {})
+    after = dict(model)
+    apply(after, entries[-1].batch)
+    if found == after:
+        return Finding([], {entries[-1].number: True})
+    if found == model:
+        return Finding([], {entries[-1].number: False})
+    return Finding([f"neither before nor after the pending batch: {difference(found, model)}"], {})
+
+
+def settle_failed(entries: list[Entry], found: Mapping[bytes, bytes]) -> Finding:
+    """For histories with failed batches anywhere: each key must hold what its last certain batch left or
+    what a later uncertain one wrote, and each uncertain batch must be wholly there or wholly absent."""
+    allowed: dict[bytes, set[bytes | None]] = {}
+    writer: dict[bytes, int] = {}  # the last batch, certain or not, that touched the key
+    for entry in entries:
+        if entry.status == ABSENT:
+            continue
+        before = dict.fromkeys(allowed)
+        _touch(entry, before, allowed, writer)
+    problems = [
+        f"{key!r} holds {found.get(key)!r}, allowed {sorted(map(repr, values))}"
+        for key, values in allowed.items()
+        if found.get(key) not in values
+    ]
+    problems += [f"invented {key!r}" for key in found if key not in allowed]
+    for entry in entries:
+        if not entry.certain:
+            problems += _half_done(entry, found, writer)
+    return Finding(problems, {})
+
+
+def _touch(entry: Entry, known: Mapping[bytes, None], allowed: dict, writer: dict[bytes, int]) -> None:
+    outcome: dict[bytes, bytes | None] = {}
+    for edit in entry.batch:
+        if edit[0] == b"r":
+            outcome.update({k: None for k in {*known, *outcome} if edit[1] <= k < edit[2]})
+        else:
+            outcome[edit[1]] = edit[2] if edit[0] == b"p" else None
+    for key, value in outcome.items():
+        if entry.certain:
+            allowed[key] = {value}
+        else:
+            allowed.setdefault(key, {None}).add(value)
+        writer[key] = entry.number
+
+
+def _half_done(entry: Entry, found: Mapping[bytes, bytes], writer: Mapping[bytes, int]) -> list[str]:
+    """Puts of distinct values say whether the batch is there; keys written again later say nothing."""
+    last = {edit[1]: edit[2] for edit in entry.batch if edit[0] == b"p"}
+    if any(edit[0] != b"p" for edit in entry.batch):
+        return []
+    there = {found.get(key) == value for key, value in last.items() if writer[key] == entry.number}
+    return [f"batch {entry.number} is half there"] if len(there) > 1 else []
