@@ -36,6 +36,15 @@ def _run(*command: str | Path) -> None:
         raise OSError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
 
 
+def cut_power(root: str | os.PathLike[str]) -> None:
+    """Nothing written from here on, or not yet written, reaches the device."""
+    fd = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
+    finally:
+        os.close(fd)
+
+
 class Device:
     """A file system in a file. Mounted between `mount` and `unmount`."""
 
@@ -50,14 +59,6 @@ class Device:
     def mount(self, mode: str) -> None:
         _run("mount", "-o", f"loop,{mode}", self._image, self.root)
         self.mounted = True
-
-    def cut_power(self) -> None:
-        """Nothing written from here on, or not yet written, reaches the device."""
-        fd = os.open(self.root, os.O_RDONLY)
-        try:
-            fcntl.ioctl(fd, _SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
-        finally:
-            os.close(fd)
 
     def unmount(self) -> None:
         if self.mounted:

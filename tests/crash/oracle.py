@@ -171,6 +171,28 @@ def settle(entries: list[Entry], found: Mapping[bytes, bytes]) -> Finding:
     return Finding([f"neither before nor after the pending batch: {difference(found, model)}"], {})
 
 
+def settle_prefix(entries: list[Entry], found: Mapping[bytes, bytes]) -> Finding:
+    """For a power cut: of the batches that no earlier cut settled, a prefix must be there, and in it every
+    synced batch that was acknowledged."""
+    model: dict[bytes, bytes] = {}
+    fresh = [entry for entry in entries if entry.status not in (APPLIED, ABSENT)]
+    for entry in entries:
+        if entry.status == APPLIED:
+            apply(model, entry.batch)
+    floor = max((i for i, e in enumerate(fresh, 1) if e.sync and e.status == ACKED), default=0)
+    matches = []
+    for count in range(len(fresh) + 1):
+        if count:
+            apply(model, fresh[count - 1].batch)
+        if model == found:
+            matches.append(count)
+    if not matches:
+        return Finding([f"no prefix of the writes: {difference(found, model)} against all of them"], {})
+    if matches[-1] < floor:
+        return Finding([f"the first {matches[-1]} batches are there, but {floor} were synced"], {})
+    return Finding([], {entry.number: i < matches[-1] for i, entry in enumerate(fresh)})
+
+
 def settle_failed(entries: list[Entry], found: Mapping[bytes, bytes]) -> Finding:
     """For histories with failed batches anywhere: each key must hold what its last certain batch left or
     what a later uncertain one wrote, and each uncertain batch must be wholly there or wholly absent."""

@@ -33,9 +33,20 @@ class Change:
         return self.offset if self.data is None else self.offset + len(self.data)
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A file: its bytes, then zeros up to its size (a preallocated log is nearly all zeros)."""
+
+    data: bytes = b""
+    size: int = 0
+
+    def whole(self) -> bytes:
+        return self.data[: self.size].ljust(self.size, b"\0")
+
+
 @dataclass(slots=True)
 class Inode:
-    durable: bytes = b""
+    durable: Content = Content()
     pending: list[Change] = field(default_factory=list)
     size: int = 0  # as the running process sees it
 
@@ -73,7 +84,7 @@ class Disk:
             if entry.is_file():
                 data = entry.read_bytes()
                 key = self._new(entry.stat().st_ino)
-                self.inodes[key] = Inode(data, [], len(data))
+                self.inodes[key] = Inode(Content(data, len(data)), [], len(data))
                 self.names[entry.name] = self.durable_names[entry.name] = key
 
     def _new(self, number: int) -> int:
@@ -162,35 +173,37 @@ def _apply_name(names: dict[str, int], op: Name) -> None:
         names[op.path] = op.inode
 
 
-def apply(base: bytes, changes: Iterable[Change]) -> bytes:
-    out = bytearray(base)
+def apply(base: Content, changes: Iterable[Change]) -> Content:
+    out, size = bytearray(base.data), base.size
     for change in changes:
-        if len(out) < change.end:
-            out.extend(bytes(change.end - len(out)))
         if change.data is None:
-            del out[change.offset :]
+            size = change.offset
+            del out[size:]
         else:
+            if len(out) < change.offset:
+                out.extend(bytes(change.offset - len(out)))
             out[change.offset : change.end] = change.data
-    return bytes(out)
+            size = max(size, change.end)
+    return Content(bytes(out), size)
 
 
 # ---- crash states ------------------------------------------------------------------------------
 
-State = dict[str, bytes]  # name -> content
-Pick = Callable[[Inode], bytes]
+State = dict[str, Content]
+Pick = Callable[[Inode], Content]
 
 
-def keep(inode: Inode) -> bytes:
+def keep(inode: Inode) -> Content:
     return apply(inode.durable, inode.pending)
 
 
-def drop(inode: Inode) -> bytes:
+def drop(inode: Inode) -> Content:
     return inode.durable
 
 
-def zero_fill(inode: Inode) -> bytes:
+def zero_fill(inode: Inode) -> Content:
     """The sizes arrived, the bytes did not."""
-    return apply(inode.durable, [Change(c.end, None) for c in inode.pending if c.end > len(inode.durable)])
+    return Content(inode.durable.data, max(inode.durable.size, inode.size))
 
 
 def drop_one(victim: Change) -> Pick:
@@ -200,20 +213,20 @@ def drop_one(victim: Change) -> Pick:
 def random_pages(rng: random.Random) -> Pick:
     """Every page holds the content it had after a random number of the writes to it."""
 
-    def pick(inode: Inode) -> bytes:
+    def pick(inode: Inode) -> Content:
         if not inode.pending:
             return inode.durable
-        final = keep(inode)
-        size = rng.choice([len(final), len(inode.durable), rng.randint(0, max(len(final), 1))])
-        out = bytearray(inode.durable[:size].ljust(size, b"\0"))
+        size = rng.choice([inode.size, inode.durable.size, rng.randint(0, inode.size)])
+        out = bytearray(inode.durable.data[:size])
         spans = [range(c.offset // PAGE, -(-c.end // PAGE)) for c in inode.pending if c.data]
         for page in sorted({page for span in spans for page in span}):
-            touching = [c for c in inode.pending if c.data is None or overlaps(c, page)]
-            content = apply(inode.durable, touching[: rng.randint(0, len(touching))])
             start, stop = page * PAGE, min((page + 1) * PAGE, size)
             if stop > start:
-                out[start:stop] = content[start:stop].ljust(stop - start, b"\0")
-        return bytes(out)
+                touching = [c for c in inode.pending if c.data is None or overlaps(c, page)]
+                content = apply(inode.durable, touching[: rng.randint(0, len(touching))])
+                out.extend(bytes(max(0, stop - len(out))))
+                out[start:stop] = content.data[start:stop].ljust(stop - start, b"\0")
+        return Content(bytes(out), size)
 
     return pick
 
@@ -230,7 +243,7 @@ def names_with(disk: Disk, chosen: Iterable[Name]) -> dict[str, int]:
 
 
 def state(disk: Disk, pick: Pick, names: dict[str, int]) -> State:
-    done: dict[int, bytes] = {}
+    done: dict[int, Content] = {}
     for key in names.values():
         if key not in done:
             done[key] = pick(disk.inodes[key])
@@ -272,11 +285,11 @@ def write_state(folder: Path, files: State) -> None:
     for name, content in files.items():
         fd = os.open(folder / name, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o644)
         try:
-            used = len(content.rstrip(b"\0"))
+            used = min(len(content.data), content.size)
             for at in range(0, used, PAGE):
-                page = content[at : min(at + PAGE, used)]
+                page = content.data[at : min(at + PAGE, used)]
                 if page != zeros:
                     os.pwrite(fd, page, at)
-            os.ftruncate(fd, len(content))
+            os.ftruncate(fd, content.size)
         finally:
             os.close(fd)

@@ -36,7 +36,7 @@ def one_cycle(lab, rng: random.Random, folder, books, options, tally) -> None:
         outcome = lab.run("open_until_killed", **recovery)
         assert outcome.signal == 9 or outcome.ok, outcome.words()
         tally["during recovery"] += outcome.signal == 9
-    outcome = lab.run("check", **{**call, "flag": "c"})
+    outcome = lab.run("check", **call)
     assert outcome.ok, outcome.words()
     assert outcome.value["problems"] == []
 

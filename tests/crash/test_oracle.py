@@ -77,3 +77,26 @@ def test_a_range_delete_reaches_only_its_range():
     model = {b"a": b"", b"b": b"", b"c": b""}
     oracle.apply(model, [(b"r", b"a", b"c")])
     assert model == {b"c": b""}
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """k=1 synced, k=2 acknowledged but not synced, k=3 pending."""
+    writer = oracle.Writer(tmp_path / "oracle")
+    for number, value in enumerate([b"1", b"2", b"3"]):
+        writer.pending([(b"p", b"k", value)], number == 0)
+        if number < 2:
+            writer.acked(number)
+    return oracle.read(tmp_path / "oracle")
+
+
+@pytest.mark.parametrize(("value", "there"), [(b"1", 1), (b"2", 2), (b"3", 3)])
+def test_after_a_power_cut_any_prefix_with_the_synced_part_is_right(cut, value, there):
+    finding = oracle.settle_prefix(cut, {b"k": value})
+    assert finding.problems == []
+    assert sum(finding.settled.values()) == there
+
+
+@pytest.mark.parametrize("found", [{}, {b"k": b"9"}, {b"k": b"1", b"x": b""}], ids=["lost", "wrong", "invented"])
+def test_after_a_power_cut_losing_the_synced_part_is_seen(cut, found):
+    assert oracle.settle_prefix(cut, found).problems

@@ -1,0 +1,111 @@
+"""Watches the order of syncs in a trace, without waiting for a crash to show what a wrong order costs.
+
+ 1. A manifest record that adds a table is written only when the table and its name are synced.
+ 2. CURRENT is replaced only by a synced file that names a manifest which is itself synced, name and all.
+ 3. A table, log or manifest is unlinked only when the manifest no longer needs it, durably: no state that a
+    power cut may leave behind names a file that is gone.
+ 4. After a failed fsync there is no other one on the same file.
+
+What a manifest needs is asked of the caller (`needs(bytes) -> names`), so this file knows no format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .iofault import Op
+from .replay import Content, Disk, keep
+from .trace import Record
+
+WRITES = (Op.WRITE, Op.PWRITE, Op.STORE)
+SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
+Needs = Callable[[bytes], set[str]]
+
+
+@dataclass
+class Monitor:
+    needs: Needs
+    disk: Disk = field(default_factory=Disk)
+    problems: list[str] = field(default_factory=list)
+    checks: int = 0
+    _failed: set[int] = field(default_factory=set)
+
+    def watch(self, records: Iterable[Record]) -> list[str]:
+        for number, record in enumerate(records):
+            self._before(number, record)
+            self.disk.follow(record)
+            self._after(number, record)
+        return self.problems
+
+    def _say(self, number: int, text: str) -> None:
+        self.problems.append(f"record {number}: {text}")
+
+    def _before(self, number: int, record: Record) -> None:
+        if record.op in SYNCS and not record.directory:
+            if record.inode in self._failed:
+                self._say(number, f"{record.path} is synced again after a failed sync")
+            if record.error:
+                self._failed.add(record.inode)
+        if record.op == Op.OPEN and record.created:
+            self._failed.discard(record.inode)
+        if record.done and record.op == Op.RENAME and record.path2 == "CURRENT":
+            self._check_current(number, record)
+
+    def _after(self, number: int, record: Record) -> None:
+        if not record.done:
+            return
+        if record.op in WRITES and record.path.startswith("MANIFEST"):
+            self._check_tables(number, record.path)
+        if record.op == Op.UNLINK:
+            self._check_unlink(number, record.path)
+
+    def _durable(self, name: str) -> bool:
+        """Would the file survive a power cut, whole and under its name?"""
+        key = self.disk.names.get(name)
+        if key is None or self.disk.durable_names.get(name) != key:
+            return False
+        return not self.disk.inodes[key].pending
+
+    def _check_tables(self, number: int, manifest: str) -> None:
+        content = keep(self.disk.inodes[self.disk.names[manifest]])
+        for name in self.needs(content.whole()):
+            if name.endswith(".sst"):
+                self.checks += 1
+                if not self._durable(name):
+                    self._say(number, f"{manifest} names {name}, which is not synced")
+
+    def _check_current(self, number: int, record: Record) -> None:
+        self.checks += 1
+        key = self.disk.names[record.path]
+        if self.disk.inodes[key].pending:
+            self._say(number, "CURRENT is replaced by a file that is not synced")
+        named = re.search(rb"MANIFEST-\d+", self.disk.inodes[key].durable.whole())
+        if named is None or not self._durable(named[0].decode()):
+            self._say(number, f"CURRENT names {named and named[0]!r}, which is not synced")
+
+    def _possible_manifests(self) -> dict[str, list[Content]]:
+        """Every manifest that CURRENT may name after a power cut, with the contents it may have."""
+        out: dict[str, list[Content]] = {}
+        for names in (self.disk.durable_names, self.disk.names):
+            current = names.get("CURRENT")
+            if current is None:
+                continue
+            named = re.search(rb"MANIFEST-\d+", keep(self.disk.inodes[current]).whole())
+            name = named[0].decode() if named else ""
+            if name in names:
+                inode = self.disk.inodes[names[name]]
+                out[name] = [inode.durable, keep(inode)]
+            elif name:
+                out[name] = []
+        return out
+
+    def _check_unlink(self, number: int, path: str) -> None:
+        for name, contents in self._possible_manifests().items():
+            self.checks += 1
+            if path == name:
+                self._say(number, f"{path} is unlinked while CURRENT may still name it")
+            for content in contents:
+                if path in self.needs(content.whole()):
+                    self._say(number, f"{path} is unlinked while {name} may still name it")
