@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from . import ext4, oracle, trace
+from . import ext4, oracle
 from .load import LOG_MODES, TINY
-from .monitor import Monitor
 from .sizes import figure, size
 
 STATES = size(1500, 25_000)  # replayed crash states for each log mode

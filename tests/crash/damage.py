@@ -1,0 +1,215 @@
+"""Damaged files: every byte flipped, every file cut short and zeroed from every offset.
+
+A small database with tables on two levels, a live log, several manifest records and known contents is
+copied as it is on disk while open (all of it synced). Each trial damages one file of a copy and opens it.
+Allowed: a refused open that changes nothing, right answers, and errors that say "corrupt". Never a wrong
+answer, a key that is silently gone, a crash, or a hang.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lsmkv
+
+OPTIONS: dict[str, Any] = {
+    "write_buffer_size": 64 << 10, "target_file_size": 32 << 10, "block_size": 256, "l0_compaction_trigger": 100,
+    "block_cache_size": 64 << 10,
+}  # fmt: skip
+HOW = ("flip", "cut", "zero")
+OPEN_LIMIT = 5.0  # seconds
+
+
+def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
+    """Makes the database in `folder` and its image in `image`; returns what it holds."""
+    wanted: dict[bytes, bytes] = {}
+    with lsmkv.open(folder, **OPTIONS, wal=wal) as db:
+
+        def put(low: int, high: int, step: int, text: bytes) -> None:
+            for n in range(low, high, step):
+                wanted[b"key%04d" % n] = value = b"%s %d " % (text, n) * 3
+                db.put(b"key%04d" % n, value)
+
+        put(0, 60, 1, b"bottom")
+        db.flush()
+        db.compact_range()
+        put(0, 60, 3, b"upper")
+        for n in range(1, 60, 7):
+            db.delete(b"key%04d" % n)
+            wanted.pop(b"key%04d" % n)
+        db.delete_range(b"key0050", b"key0053")
+        for n in (50, 51, 52):
+            wanted.pop(b"key%04d" % n, None)
+        db.flush()
+        put(0, 60, 11, b"log")
+        put(60, 66, 1, b"log only")
+        db.sync()
+        shutil.copytree(folder, image)
+    return wanted
+
+
+def kind_of(name: str) -> str | None:
+    """WAL, SST, MANIFEST, CURRENT or OPTIONS; None for what holds nothing."""
+    if name.endswith((".wal", ".sst")):
+        return name[-3:].upper()
+    head = name.partition("-")[0]
+    return head if head in ("MANIFEST", "CURRENT", "OPTIONS") else None
+
+
+def used(path: Path) -> int:
+    """The length of a file without the zeros that end it."""
+    return len(path.read_bytes().rstrip(b"\0"))
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    name: str
+    how: str
+    offset: int
+
+    def apply(self, path: Path, original: bytes) -> bool:
+        """Damages the file; False where that would change nothing."""
+        if self.how == "cut":
+            os.truncate(path, self.offset)
+            return True
+        if self.how == "flip":
+            with open(path, "r+b") as file:
+                file.seek(self.offset)
+                file.write(bytes([original[self.offset] ^ (1 << self.offset % 8)]))
+            return True
+        rest = len(original) - self.offset
+        if not original[self.offset :].strip(b"\0"):
+            return False
+        with open(path, "r+b") as file:
+            file.seek(self.offset)
+            file.write(bytes(min(rest, used_of(original) - self.offset)))
+        return True
+
+
+def used_of(data: bytes) -> int:
+    return len(data.rstrip(b"\0"))
+
+
+def plan(image: Path, step: int) -> Iterator[Damage]:
+    """Every `step`-th offset of every file, each way; a log's empty tail only at a few places."""
+    for path in sorted(image.iterdir()):
+        if kind_of(path.name) is None:
+            continue
+        end, size = used(path), path.stat().st_size
+        offsets = list(range(0, end, step))
+        tail = [at for at in (end, end + 1, end + 4096, size - 1) if end <= at < size]
+        for how in HOW:
+            for at in offsets + (tail if how != "zero" else []):
+                yield Damage(path.name, how, at)
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    """Every file that matters, with its bytes."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "LOCK"}
+
+
+@dataclass
+class Trial:
+    image: Path
+    place: Path
+    wanted: dict[bytes, bytes]
+    wal: str
+
+    def run(self, damage: Damage, original: bytes) -> tuple[str, str | None]:
+        """The outcome in a word, and the problem if there is one."""
+        self._copy(damage.name)
+        try:
+            if not damage.apply(self.place / damage.name, original):
+                return "unchanged", None
+            before = self._stamps()
+            began = time.monotonic()
+            try:
+                db = lsmkv.open(self.place, "w", **OPTIONS, wal=self.wal)
+            except lsmkv.Error as error:
+                return self._refused(error, before, began)
+            took = time.monotonic() - began
+            with db:
+                problem = self._read(db)
+            if took > OPEN_LIMIT:
+                problem = f"open took {took:.1f} s"
+            return ("wrong" if problem else "opened"), problem
+        finally:
+            shutil.rmtree(self.place)
+
+    def _copy(self, victim: str) -> None:
+        """Tables are never written in place, so all but the victim may be links."""
+        self.place.mkdir()
+        for path in self.image.iterdir():
+            if path.name.endswith(".sst") and path.name != victim:
+                os.link(path, self.place / path.name)
+            else:
+                copy_sparse(path, self.place / path.name)
+
+    def _stamps(self) -> dict[str, tuple[int, int, int]]:
+        out = {}
+        for path in self.place.iterdir():
+            if path.name != "LOCK":
+                st = path.stat()
+                out[path.name] = (st.st_ino, st.st_size, st.st_mtime_ns)
+        return out
+
+    def _refused(self, error: Exception, before: dict, began: float) -> tuple[str, str | None]:
+        if time.monotonic() - began > OPEN_LIMIT:
+            return "wrong", "the refused open took too long"
+        if self._stamps() != before:
+            changed = sorted({*before.items()} ^ {*self._stamps().items()})
+            return "wrong", f"a refused open changed files: {changed} ({error})"
+        return "refused", None
+
+    def _read(self, db: Any) -> str | None:
+        """Every answer must be right or an error that says so."""
+        for key in [*self.wanted, b"key0001", b"key0051", b"absent", b"key0100"]:
+            try:
+                got = db.get(key)
+            except lsmkv.CorruptionError:
+                continue
+            if got != self.wanted.get(key):
+                return f"get({key!r}) is {got!r}, not {self.wanted.get(key)!r}"
+        try:
+            found = list(db.items())
+        except lsmkv.CorruptionError:
+            return None
+        return None if found == sorted(self.wanted.items()) else "the scan is wrong"
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    data = source.read_bytes()
+    with open(target, "wb") as file:
+        file.write(data.rstrip(b"\0"))
+        file.truncate(len(data))
+
+
+def sweep(image: str, place: str, wal: str, items: list[list[Any]], wanted: dict[str, str]) -> dict[str, Any]:
+    """Runs a list of damages; the tally of outcomes and the problems."""
+    contents = {k.encode("latin-1"): v.encode("latin-1") for k, v in wanted.items()}
+    trial = Trial(Path(image), Path(place), contents, wal)
+    originals: dict[str, bytes] = {}
+    tally: dict[str, int] = {}
+    problems: list[str] = []
+    for item in items:
+        damage = Damage(*item)
+        if damage.name not in originals:
+            originals[damage.name] = (Path(image) / damage.name).read_bytes()
+        # Ends the process with a traceback even if compiled code loops with the GIL held.
+        faulthandler.dump_traceback_later(4 * OPEN_LIMIT, exit=True)
+        outcome, problem = trial.run(damage, originals[damage.name])
+        faulthandler.cancel_dump_traceback_later()
+        key = f"{kind_of(damage.name)} {damage.how} {outcome}"
+        tally[key] = tally.get(key, 0) + 1
+        if problem:
+            problems.append(f"{damage}: {problem}")
+            if len(problems) >= 20:
+                break
+    return {"tally": tally, "problems": problems}

@@ -1,0 +1,55 @@
+"""Flipped bytes, short files, zeroed files: right answers or clear errors, never anything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import damage
+from .load import LOG_MODES
+from .sizes import figure, size
+
+STEP = size(16, 1)
+CHUNK = 400
+
+
+@pytest.fixture(scope="module", params=LOG_MODES)
+def specimen(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("specimen")
+    wanted = damage.build(folder / "db", folder / "image", request.param)
+    return folder / "image", wanted, request.param
+
+
+def test_the_specimen_has_every_kind_of_file(specimen):
+    image, wanted, _ = specimen
+    kinds = {damage.kind_of(path.name) for path in image.iterdir()}
+    assert {"WAL", "SST", "MANIFEST", "CURRENT", "OPTIONS"} <= kinds
+    assert sum(path.suffix == ".sst" for path in image.iterdir()) >= 2
+    assert len(wanted) > 50
+
+
+def test_the_undamaged_specimen_reads_right(specimen, folder):
+    image, wanted, wal = specimen
+    trial = damage.Trial(image, folder / "copy", wanted, wal)
+    nothing = next(damage.plan(image, 1))
+    trial._copy(nothing.name)
+    with damage.lsmkv.open(folder / "copy", "w", **damage.OPTIONS, wal=wal) as db:
+        assert dict(db.items()) == wanted
+
+
+@pytest.mark.timeout(0)
+def test_damage_is_never_a_wrong_answer(lab, folder, specimen):
+    image, wanted, wal = specimen
+    text = {k.decode("latin-1"): v.decode("latin-1") for k, v in wanted.items()}
+    items = [[d.name, d.how, d.offset] for d in damage.plan(image, STEP)]
+    tally: dict[str, int] = {}
+    problems: list[str] = []
+    for at in range(0, len(items), CHUNK):
+        call = {"image": str(image), "place": str(folder / "t"), "wal": wal, "wanted": text}
+        outcome = lab.run("damage_sweep", items=items[at : at + CHUNK], timeout=600, **call)
+        assert outcome.ok, f"items {at}..{at + CHUNK} of {items[at]}: {outcome.words()}"
+        problems += outcome.value["problems"]
+        for key, count in outcome.value["tally"].items():
+            tally[key] = tally.get(key, 0) + count
+    assert problems == []
+    assert any(key.endswith("refused") for key in tally)
+    figure(f"damaged files, {wal} log", f"{sum(tally.values())} trials {dict(sorted(tally.items()))}")

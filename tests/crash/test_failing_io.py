@@ -1,0 +1,127 @@
+"""Every I/O call fails once, or from some point on: nothing acknowledged is lost, a failed write raises."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from . import trace
+from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask
+from .load import LOG_MODES, TINY
+from .monitor import Monitor
+from .sizes import SOAK, figure
+
+COUNT = 90  # batches per run
+SAMPLE = 12  # runs per kind of failure and log mode in `make test`
+# Calls that a signal may interrupt; the kernel never gives EINTR for a rename or an unlink.
+INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
+
+KINDS = {
+    "EIO once": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.EIO},
+    "EIO from then on": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.EIO, "sticky": True},
+    "ENOSPC once": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.ENOSPC},
+    "ENOSPC from then on": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.ENOSPC, "sticky": True},
+    "EMFILE once": {"ops": mask(Op.OPEN), "action": Action.FAIL, "err": errno.EMFILE},
+    "EMFILE from then on": {"ops": mask(Op.OPEN), "action": Action.FAIL, "err": errno.EMFILE, "sticky": True},
+    "sync fails once": {"ops": SYNCS, "action": Action.FAIL, "err": errno.EIO},
+    "sync fails from then on": {"ops": SYNCS, "action": Action.FAIL, "err": errno.EIO, "sticky": True},
+}
+INVISIBLE = {
+    "EINTR": {"ops": INTERRUPTIBLE, "action": Action.FAIL, "err": errno.EINTR},
+    "short writes": {"ops": WRITES, "action": Action.SHORT, "sticky": True},
+    "short reads": {"ops": mask(Op.READ), "action": Action.SHORT},
+}
+
+
+def attempt(lab, folder, name: str, wal: str, fault: dict) -> dict:
+    """One run with a fault and the check after it; returns what the run said."""
+    options = {**TINY, "wal": wal}
+    place, book = str(folder / name / "db"), str(folder / name / "book")
+    (folder / name).mkdir()
+    fault = {**fault, "action": int(fault["action"])}
+    call = {"folder": place, "options": options}
+    outcome = lab.run("write_with_fault", book_path=book, seed=name, count=COUNT, fault=fault, **call)
+    assert outcome.ok, f"{fault}: {outcome.words()}"
+    after = lab.run("check", books=[book], judge="settle_failed", **call)
+    assert after.ok, f"{fault}: {after.words()}"
+    assert after.value["problems"] == [], fault
+    return outcome.value
+
+
+def count_calls(lab, folder, wal: str, ops: int) -> int:
+    said = attempt(lab, folder, "count", wal, {"ops": ops, "nth": 0, "action": Action.COUNT})
+    assert said["raised"] == [] and said["calls"] > 5
+    return said["calls"]
+
+
+def places(calls: int, name: str) -> list[int]:
+    if SOAK:
+        return list(range(1, calls + 1))
+    return sorted(random.Random(name).sample(range(1, calls + 1), min(SAMPLE, calls)))
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("wal", LOG_MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failed_call_corrupts_nothing(lab, folder, kind, wal):
+    calls = count_calls(lab, folder, wal, KINDS[kind]["ops"])
+    runs = hits = raised = 0
+    for nth in places(calls, kind):
+        said = attempt(lab, folder, f"n{nth}", wal, {**KINDS[kind], "nth": nth})
+        runs += 1
+        hits += said["hits"] > 0
+        raised += len(said["raised"]) > 0
+    assert hits > 0
+    figure(f"{kind}, {wal} log", f"{runs} runs, {hits} hit, {raised} told the caller, 0 corrupt after reopen")
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("wal", LOG_MODES)
+@pytest.mark.parametrize("kind", INVISIBLE)
+def test_interrupted_and_short_calls_are_invisible(lab, folder, kind, wal):
+    calls = count_calls(lab, folder, wal, INVISIBLE[kind]["ops"])
+    for nth in places(calls, kind):
+        said = attempt(lab, folder, f"n{nth}", wal, {**INVISIBLE[kind], "nth": nth})
+        assert said["opened"] and said["raised"] == []
+    figure(f"{kind}, {wal} log", "invisible")
+
+
+@pytest.mark.parametrize("err", [errno.EIO, errno.ENOSPC])
+def test_a_failed_log_write_raises_in_the_caller(lab, folder, err):
+    for nth in (3, 10, 40):
+        fault = {"ops": mask(Op.PWRITE), "nth": nth, "action": Action.FAIL, "err": err, "match": ".wal"}
+        said = attempt(lab, folder, f"n{nth}", "write", fault)
+        assert said["hits"] == 1
+        assert said["raised"] != []
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("wal", LOG_MODES)
+def test_a_failed_fsync_is_final(lab, folder, wal):
+    """The write raises, later writes are refused, no second fsync on that file, reads and the data go on."""
+    options = {**TINY, "wal": wal}
+    nth, poisoned = 0, 0
+    while True:
+        nth += 1
+        place = folder / str(nth)
+        place.mkdir()
+        call = {"folder": str(place / "db"), "options": options}
+        paths = {"book_path": str(place / "book"), "trace_path": str(place / "trace")}
+        outcome = lab.run("fsync_failure", nth=nth, **paths, **call)
+        assert outcome.ok, f"fsync {nth}: {outcome.words()}"
+        said = outcome.value
+        if said["hits"] == 0:
+            break
+        assert Monitor(lambda _: set()).watch(trace.read(place / "trace")) == [], f"fsync {nth}"
+        after = lab.run("check", books=[str(place / "book")], judge="settle_failed", **call)
+        assert after.ok, f"fsync {nth}: {after.words()}"
+        assert after.value["problems"] == [], f"fsync {nth}"
+        if "open" in said:
+            continue
+        poisoned += 1
+        assert len(said["raised"]) == 5, f"fsync {nth}: {said}"
+        assert "acknowledged" not in said["raised"], f"fsync {nth}: {said}"
+    assert poisoned > 10
+    figure(f"EIO at each fsync, {wal} log", f"{nth - 1} places, {poisoned} left it read-only, the rest no open")
