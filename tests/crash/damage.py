@@ -20,9 +20,12 @@ from typing import Any
 import lsmkv
 
 OPTIONS: dict[str, Any] = {
-    "write_buffer_size": 64 << 10, "target_file_size": 32 << 10, "block_size": 256, "l0_compaction_trigger": 100,
+    "write_buffer_size": 64 << 10,
+    "target_file_size": 32 << 10,
+    "block_size": 256,
+    "l0_compaction_trigger": 100,
     "block_cache_size": 64 << 10,
-}  # fmt: skip
+}
 HOW = ("flip", "cut", "zero")
 OPEN_LIMIT = 5.0  # seconds
 

@@ -18,15 +18,22 @@ SAMPLE = 12  # runs per kind of failure and log mode in `make test`
 # Calls that a signal may interrupt; the kernel never gives EINTR for a rename or an unlink.
 INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
 
+
+
+def failing(ops: int, err: int, sticky: bool) -> dict:
+    return {"ops": ops, "action": Action.FAIL, "err": err, "sticky": sticky}
+
+
+CALLS = CHANGES & ~SYNCS
 KINDS = {
-    "EIO once": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.EIO},
-    "EIO from then on": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.EIO, "sticky": True},
-    "ENOSPC once": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.ENOSPC},
-    "ENOSPC from then on": {"ops": CHANGES & ~SYNCS, "action": Action.FAIL, "err": errno.ENOSPC, "sticky": True},
-    "EMFILE once": {"ops": mask(Op.OPEN), "action": Action.FAIL, "err": errno.EMFILE},
-    "EMFILE from then on": {"ops": mask(Op.OPEN), "action": Action.FAIL, "err": errno.EMFILE, "sticky": True},
-    "sync fails once": {"ops": SYNCS, "action": Action.FAIL, "err": errno.EIO},
-    "sync fails from then on": {"ops": SYNCS, "action": Action.FAIL, "err": errno.EIO, "sticky": True},
+    "EIO once": failing(CALLS, errno.EIO, False),
+    "EIO from then on": failing(CALLS, errno.EIO, True),
+    "ENOSPC once": failing(CALLS, errno.ENOSPC, False),
+    "ENOSPC from then on": failing(CALLS, errno.ENOSPC, True),
+    "EMFILE once": failing(mask(Op.OPEN), errno.EMFILE, False),
+    "EMFILE from then on": failing(mask(Op.OPEN), errno.EMFILE, True),
+    "sync fails once": failing(SYNCS, errno.EIO, False),
+    "sync fails from then on": failing(SYNCS, errno.EIO, True),
 }
 INVISIBLE = {
     "EINTR": {"ops": INTERRUPTIBLE, "action": Action.FAIL, "err": errno.EINTR},
@@ -124,4 +131,4 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
         assert len(said["raised"]) == 5, f"fsync {nth}: {said}"
         assert "acknowledged" not in said["raised"], f"fsync {nth}: {said}"
     assert poisoned > 10
-    figure(f"EIO at each fsync, {wal} log", f"{nth - 1} places, {poisoned} left it read-only, the rest no open")
+    figure(f"EIO at each fsync, {wal} log", f"{nth - 1} places, {poisoned} made it read-only, the rest at open")

@@ -1,0 +1,97 @@
+"""The interpreter ends while a database is in an awkward state: right exit code, soon, nothing lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import lsmkv
+
+LIMIT = 2.0  # seconds from the last acknowledged write to the end of the process
+
+PRELUDE = """
+import os, sys, threading, time, atexit, signal
+import lsmkv
+db = lsmkv.open(sys.argv[1], write_buffer_size=65536, target_file_size=32768)
+def put(n):
+    for i in range(n):
+        db.put(b"%06d" % i, b"v" * 100)
+    print(n, flush=True)
+put(3000)
+"""
+
+# name -> (what the program does, its exit code)
+STATES: dict[str, tuple[str, int]] = {
+    "left open": ("", 0),
+    "closed": ("db.close()", 0),
+    "sys.exit": ("sys.exit(5)", 5),
+    "uncaught exception": ("raise ValueError", 1),
+    "os._exit": ("os._exit(3)", 3),
+    "iterator half way": ("it = iter(db.items()); next(it)", 0),
+    "iterator outlives the database's name": ("it = db.iterator(); next(it); del db", 0),
+    "snapshot held": ("s = db.snapshot(); s.get(b'000001')", 0),
+    "batch unfinished": ("b = db.write_batch(); b.put(b'zz', b'')", 0),
+    "in a reference cycle": ("class A: pass\na = A(); a.a = a; a.db = db; del db", 0),
+    "held by a module": ("sys.modules['os'].kept = db; sys.modules['os'].it = db.iterator()", 0),
+    "daemon thread writing": (
+        "def go():\n    while True: db.put(b'zz', b'x' * 50)\n"
+        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)",
+        0,
+    ),
+    "daemon thread iterating": (
+        "def go():\n    while True: list(db.items())\n"
+        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)",
+        0,
+    ),
+    "daemon thread syncing": (
+        "def go():\n    while True: db.put(b'zz', b'', sync=True)\n"
+        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)",
+        0,
+    ),
+    "thread that ends later": (
+        "def go():\n    time.sleep(0.2); db.put(b'zz', b'late')\nthreading.Thread(target=go).start()",
+        0,
+    ),
+    "compaction running": ("db.compact_range(wait=False)", 0),
+    "flush running": ("db.flush(wait=False)", 0),
+    "closed by atexit": ("atexit.register(db.close)", 0),
+    "used by atexit": ("atexit.register(lambda: db.put(b'zz', b''))", 0),
+    "used by a finalizer": (
+        "class A:\n    def __del__(self):\n        try: self.db.get(b'000001')\n"
+        "        except lsmkv.Error: pass\na = A(); a.db = db; a.a = a",
+        0,
+    ),
+    "interrupted": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(1)", -signal.SIGINT),
+    "terminated": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(1)", -signal.SIGTERM),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL); time.sleep(1)", -signal.SIGKILL),
+    "two databases": ("other = lsmkv.open(sys.argv[1] + '2'); other.put(b'k', b'v')", 0),
+    "imports torn down": ("sys.modules.clear()", 0),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_exit_is_clean_and_loses_nothing(name, folder):
+    body, code = STATES[name]
+    program = PRELUDE + textwrap.dedent(body) + "\n"
+    process = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", program, str(folder / "db")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout and process.stderr
+    acknowledged = int(process.stdout.readline())
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    took = time.monotonic() - began
+    assert process.returncode == code, errors
+    if code in (0, 3, 5):
+        assert errors == ""
+    assert took < LIMIT
+    with lsmkv.open(folder / "db") as db:
+        assert sum(1 for _ in db.items(stop=b"z")) == acknowledged
