@@ -131,4 +131,4 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
         assert len(said["raised"]) == 5, f"fsync {nth}: {said}"
         assert "acknowledged" not in said["raised"], f"fsync {nth}: {said}"
     assert poisoned > 10
-    figure(f"EIO at each fsync, {wal} log", f"{nth - 1} places, {poisoned} made it read-only, the rest at open")
+    figure(f"EIO at each fsync, {wal} log", f"{nth - 1} places, {poisoned} made it read-only, others at open")

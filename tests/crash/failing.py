@@ -1,0 +1,84 @@
+"""Jobs of the lab: writers whose I/O calls fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lsmkv
+
+from . import oracle
+from .iofault import SYNCS, Action
+from .load import Load, write
+from .writing import arm
+
+
+def write_with_fault(
+    folder: str, book_path: str, options: dict[str, Any], seed: str, count: int, fault: dict[str, Any]
+) -> dict[str, Any]:
+    """Writes `count` batches while I/O calls fail; one that raises is noted as failed."""
+    control = arm(folder, fault)
+    book = oracle.Writer(book_path)
+    load = Load(seed, Path(book_path).name.encode() + b":", keys=100, sync_every=5)
+    raised: list[str] = []
+    try:
+        db = lsmkv.open(folder, **options)
+    except (lsmkv.Error, OSError) as error:
+        return {"opened": False, "raised": [repr(error)], "hits": control.hits(), "calls": control.calls()}
+    for number in range(count):
+        batch, sync = load.next()
+        entry = book.pending(batch, sync)
+        try:
+            write(db, batch, sync)
+            if number % 25 == 24:
+                db.flush()
+        except lsmkv.Error as error:
+            raised.append(repr(error))
+            book.failed(entry)
+        else:
+            book.acked(entry)
+    calls, hits = control.calls(), control.hits()
+    try:
+        db.close()
+    except lsmkv.Error as error:
+        raised.append(f"close: {error!r}")
+    return {"opened": True, "raised": raised, "hits": hits, "calls": calls}
+
+
+def fsync_failure(
+    folder: str, book_path: str, trace_path: str, options: dict[str, Any], nth: int, match: str = ""
+) -> dict[str, Any]:
+    """Fails one fsync; what the database then says to writes and reads."""
+    control = arm(folder, None)
+    book = oracle.Writer(book_path)
+    load = Load("fsync", Path(book_path).name.encode() + b":", keys=100, sync_every=3)
+    control.trace(trace_path)
+    control.arm(SYNCS, nth, Action.FAIL, match=match)
+    try:
+        db = lsmkv.open(folder, **options)
+    except (lsmkv.Error, OSError) as error:
+        return {"hits": control.hits(), "open": repr(error)}
+    raised: list[str] = []
+    for number in range(400):
+        if number >= 150 and not control.hits():
+            break
+        batch, sync = load.next()
+        entry = book.pending(batch, sync)
+        try:
+            write(db, batch, sync)
+            if number % 20 == 19:
+                db.flush()
+        except lsmkv.Error as error:
+            book.failed(entry)
+            raised.append(type(error).__name__)
+            if len(raised) == 5:
+                break
+        else:
+            book.acked(entry)
+            if raised:
+                raised.append("acknowledged")
+    hits = control.hits()
+    found = len(dict(db.items())) if hits else 0
+    db.close()
+    control.trace(None)
+    return {"hits": hits, "raised": raised, "readable": found}

@@ -1,0 +1,137 @@
+"""Jobs of the lab: runs whose every I/O call is recorded, and the crash states made of them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lsmkv
+
+from . import oracle, trace
+from . import replay as crash_states
+from .iofault import Op
+from .load import Load, write
+from .writing import arm
+
+BEGIN, ACK, SYNCED = b"B", b"A", b"S"  # marks: a batch starts; it returned; everything before is synced
+
+
+def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, count: int, extra: bool) -> int:
+    """Writes `count` batches from one thread with every I/O call and mark in a trace. `extra` adds explicit
+    flushes, compactions and syncs, and a reopen half way."""
+    control = arm(folder, None)
+    control.trace(trace_path)
+    load = Load(seed, b"r:", keys=120, sync_every=12)
+    rng = random.Random(seed)
+    db = lsmkv.open(folder, **options)
+    for number in range(count):
+        batch, sync = load.next()
+        control.mark(BEGIN + oracle.encode(batch))
+        write(db, batch, sync)
+        control.mark(SYNCED if sync else ACK)
+        roll = rng.random() if extra else 1.0
+        if roll < 0.02:
+            db.flush()
+        elif roll < 0.03:
+            db.compact_range()
+        elif roll < 0.04:
+            db.sync()
+            control.mark(SYNCED)
+        if extra and number == count // 2:
+            db.close()
+            db = lsmkv.open(folder, **options)
+    db.close()
+    control.trace(None)
+    return count
+
+
+def replay(
+    trace_path: str, folder: str, options: dict[str, Any], seed: str, wanted: int
+) -> dict[str, dict[str, int] | list[str]]:
+    """Opens about `wanted` crash states of a trace; returns how many of each kind, and what was wrong."""
+    records = list(trace.read(Path(trace_path)))
+    rng = random.Random(seed)
+    chance = min(1.0, wanted / max(1, len(records) * 11))
+    judge = PrefixJudge(records)
+    disk = crash_states.Disk()
+    seen: set[tuple[int, int]] = set()
+    tally: dict[str, int] = {}
+    problems: list[str] = []
+    for number, step in enumerate(records):
+        disk.follow(step)
+        judge.follow(step)
+        if rng.random() >= chance:
+            continue
+        for crash in crash_states.crashes(disk, rng):
+            key = (hash(tuple(sorted(crash.files.items(), key=lambda item: item[0]))), judge.floor(crash))
+            if key in seen:
+                continue
+            seen.add(key)
+            tally[crash.kind] = tally.get(crash.kind, 0) + 1
+            problem = try_crash(crash, Path(folder) / "state", options, judge)
+            if problem:
+                problems.append(f"record {number} of {trace_path}, {crash.kind}: {problem}")
+                if len(problems) > 20:
+                    return {"tally": tally, "problems": problems}
+    return {"tally": tally, "problems": problems}
+
+
+class PrefixJudge:
+    """Knows the contents after every number of batches, and which of them a crash state may show."""
+
+    def __init__(self, records: list[trace.Record]) -> None:
+        self.begun = self.acked = self.synced = 0
+        self._counts: dict[int, list[int]] = {}
+        model: dict[bytes, bytes] = {}
+        batches = [r.data[1:] for r in records if r.op == Op.MARK and r.data[:1] == BEGIN]
+        self._note(model, 0)
+        for number, data in enumerate(batches, 1):
+            oracle.apply(model, oracle.decode(data))
+            self._note(model, number)
+
+    def _note(self, model: dict[bytes, bytes], number: int) -> None:
+        self._counts.setdefault(hash(frozenset(model.items())), []).append(number)
+
+    def follow(self, step: trace.Record) -> None:
+        if step.op == Op.MARK:
+            kind = step.data[:1]
+            if kind == BEGIN:
+                self.begun += 1
+            else:
+                self.acked = self.begun
+                if kind == SYNCED:
+                    self.synced = self.begun
+
+    def floor(self, crash: crash_states.Crash) -> int:
+        return self.acked if crash.complete else self.synced
+
+    def problem(self, crash: crash_states.Crash, found: dict[bytes, bytes]) -> str | None:
+        counts = self._counts.get(hash(frozenset(found.items())))
+        if counts is None:
+            return f"{len(found)} entries that are no prefix of the writes"
+        low, high = self.floor(crash), self.begun
+        if not any(low <= count <= high for count in counts):
+            return f"the state after {counts} batches, but it must be one of {low} to {high}"
+        return None
+
+
+def try_crash(
+    crash: crash_states.Crash, place: Path, options: dict[str, Any], judge: PrefixJudge
+) -> str | None:
+    """Opens one crash state, holds it against the judge, writes to it and opens it again."""
+    crash_states.write_state(place, crash.files)
+    try:
+        with lsmkv.open(place, **options) as db:
+            found = dict(db.items())
+            wrong = judge.problem(crash, found)
+            db.put(b"after", b"crash")
+        with lsmkv.open(place, **options) as db:
+            again = dict(db.items())
+        found[b"after"] = b"crash"
+        return wrong or (None if again == found else f"second open: {oracle.difference(again, found)}")
+    except lsmkv.Error as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        shutil.rmtree(place)

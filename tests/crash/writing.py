@@ -1,0 +1,127 @@
+"""Jobs of the lab: writers that get killed, and the check after it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import lsmkv
+
+from . import ext4, oracle
+from .iofault import Action, Control
+from .load import Load, write
+
+
+def arm(folder: str, fault: dict[str, Any] | None) -> Control:
+    os.makedirs(folder, exist_ok=True)
+    control = Control()
+    control.root(folder)
+    if fault:
+        control.arm(**{**fault, "action": Action(fault["action"])})
+    return control
+
+
+def _writer(db: Any, path: str, seed: str, count: int, errors: list[BaseException]) -> None:
+    book = oracle.Writer(path)
+    load = Load(seed, Path(path).name.encode() + b":")
+    try:
+        for _ in range(count):
+            batch, sync = load.next()
+            number = book.pending(batch, sync)
+            write(db, batch, sync)
+            book.acked(number)
+    except BaseException as error:
+        errors.append(error)
+
+
+def write_until_killed(
+    folder: str,
+    books: list[str],
+    options: dict[str, Any],
+    seed: str,
+    count: int = 1 << 30,
+    fault: dict[str, Any] | None = None,
+) -> int:
+    """Opens the database and writes from one thread per oracle; returns only if nothing killed it."""
+    arm(folder, fault)
+    db = lsmkv.open(folder, **options)
+    for path in books:
+        oracle.Writer(path).opened()
+    errors: list[BaseException] = []
+    threads = [
+        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, errors)) for path in books
+    ]
+    rng = random.Random(seed)
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        threads[0].join(rng.random() / 100)
+        roll = rng.random()
+        if roll < 0.1:
+            db.flush(wait=False)
+        elif roll < 0.13:
+            db.compact_range(wait=False)
+    if errors:
+        raise errors[0]
+    db.close()
+    return count
+
+
+def write_until_power_cut(root: str, delay: float, **arguments: Any) -> int:
+    """As write_until_killed, on a file system that loses its power after so many seconds."""
+
+    def cut() -> None:
+        time.sleep(delay)
+        ext4.cut_power(root)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=cut, daemon=True).start()
+    return write_until_killed(**arguments)
+
+
+def open_until_killed(folder: str, options: dict[str, Any], fault: dict[str, Any] | None = None) -> int:
+    """Recovers the database; returns how many watched calls that took if nothing killed it."""
+    control = arm(folder, fault)
+    lsmkv.open(folder, **options)
+    return control.calls()
+
+
+def contents(db: Any) -> dict[bytes, bytes]:
+    """All entries, read by a scan each way and by single gets, which must agree."""
+    found = dict(db.items())
+    backwards = dict(db.items(reverse=True))
+    if backwards != found:
+        raise AssertionError(f"forward and reverse scans differ: {oracle.difference(found, backwards)}")
+    keys = list(found)
+    for key in keys[:: max(1, len(keys) // 50)]:
+        if db.get(key) != found[key]:
+            raise AssertionError(f"get({key!r}) differs from the scan")
+    return found
+
+
+def check(
+    folder: str, books: list[str], options: dict[str, Any], judge: str = "settle", flag: str = "c"
+) -> dict[str, Any]:
+    """Opens the database after a crash and holds it against the oracles, by the named rule."""
+    control = Control()
+    control.disarm()
+    with lsmkv.open(folder, flag, **options) as db:
+        found = contents(db)
+    problems = []
+    for path in books:
+        prefix = Path(path).name.encode() + b":"
+        mine = {key: value for key, value in found.items() if key.startswith(prefix)}
+        finding = getattr(oracle, judge)(oracle.read(Path(path)), mine)
+        problems += [f"{Path(path).name}: {problem}" for problem in finding.problems]
+        book = oracle.Writer(path)
+        for number, there in finding.settled.items():
+            book.settled(number, there)
+        book.close()
+    known = tuple(Path(path).name.encode() + b":" for path in books)
+    problems += [f"invented {key!r}" for key in found if not key.startswith(known)]
+    return {"problems": problems, "entries": len(found)}
