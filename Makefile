@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SOURCES := $(wildcard lsmkv_ext/*.pyx lsmkv_ext/*.pxd) setup.py
 
-.PHONY: run test build lint clean bench bench-full
+.PHONY: run test build lint clean bench bench-full crash fuzz soak asan tsan
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,6 +46,23 @@ bench-full: build $(VENV)/.bench
 		$(BIN)/lsmkv-bench --suite=scale --engines=$(PEERS) --num=$$n \
 			--slim-json=bench/results/scale-$$n.json --markdown=bench/results/scale-$$n.md || exit 1; \
 	done
+
+# The crash and fuzz tests at the size of `make test`, with their figures.
+crash: build
+	$(BIN)/python -m pytest -v tests/crash
+
+fuzz: build
+	$(BIN)/python -m pytest -v tests/fuzz
+
+# The same at full size: hours. LSMKV_SOAK_SCALE=0.01 gives a hundredth of it.
+soak: build
+	LSMKV_SOAK=1 $(BIN)/python -m pytest -v tests/crash tests/fuzz
+
+asan: build
+	tests/crash/sanitize.sh address tests
+
+tsan: build
+	tests/crash/sanitize.sh thread tests/unit tests/crash/test_lifetime.py
 
 lint: build
 	$(BIN)/python -m pip install -q -e ".[lint]" --no-build-isolation --no-deps ruff cython-lint mypy import-linter

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the extension modules with a sanitizer in a folder of their own and runs the tests on them.
+#
+#   sanitize.sh address [pytest arguments]     AddressSanitizer, UBSan and LeakSanitizer
+#   sanitize.sh thread  [pytest arguments]     ThreadSanitizer
+#
+# Reports go to files; one that names a module of this project fails the run, whatever the tests said.
+# CPython itself is not instrumented: its own leaks and races are none of our business.
+set -euo pipefail
+kind=$1
+shift
+repository=$(cd "$(dirname "$0")/../.." && pwd)
+python=${LSMKV_PYTHON:-$repository/.venv/bin/python}
+folder=$repository/build/sanitize-$kind
+reports=$folder/reports
+case $kind in
+    address) flags=address,undefined library=libasan.so ;;
+    thread) flags=thread library=libtsan.so ;;
+    *) echo "sanitize.sh: address or thread, not $kind" >&2; exit 2 ;;
+esac
+
+mkdir -p "$folder"
+# Only built modules stay from the last run, so that what did not change is not built again.
+rm -rf "$folder/lsmkv" "$folder/tests" "$folder/bench" "$folder/tools"
+tar -C "$repository" --exclude='*.so' --exclude='lsmkv_ext/*.c' --exclude=__pycache__ -cf - \
+    lsmkv lsmkv_ext bench tools tests setup.py pyproject.toml README.md | tar -C "$folder" -xf -
+cd "$folder"
+LSMKV_SANITIZE=$flags "$python" setup.py -q build_ext --inplace -j2
+
+rm -rf "$reports"
+mkdir "$reports"
+export PYTHONPATH=$folder PYTHONMALLOC=malloc LSMKV_SANITIZED=$kind
+export ASAN_OPTIONS=log_path=$reports/asan:detect_leaks=1:leak_check_at_exit=1:exitcode=0:allocator_may_return_null=1
+export UBSAN_OPTIONS=log_path=$reports/ubsan:print_stacktrace=1
+export LSAN_OPTIONS=report_objects=0
+export TSAN_OPTIONS=log_path=$reports/tsan:exitcode=0:second_deadlock_stack=1
+preload=$(gcc -print-file-name=$library)
+status=0
+# Without address randomization the sanitizers find room for their shadow memory on every kernel.
+LD_PRELOAD=$preload setarch -R "$python" -m pytest -p no:cacheprovider "$@" || status=$?
+if grep -l -r 'lsmkv' "$reports" >/dev/null; then
+    echo "sanitizer reports that name the project:" >&2
+    grep -l -r 'lsmkv' "$reports" | while read -r report; do head -60 "$report" >&2; done
+    exit 1
+fi
+echo "$kind: no report names the project"
+exit "$status"

@@ -1,0 +1,236 @@
+"""Every parser of bytes that come from a file, as a function of those bytes.
+
+A target may raise one of the errors named for it; anything else is a finding. `seal` puts right the
+checksums of a mutated input, so that the fuzzer gets past the door and into the room.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+from lsmkv_ext.memtable import Memtable
+
+from lsmkv import edit, manifest, options
+from lsmkv.errors import CorruptionError
+from lsmkv_ext import filter as filters
+from lsmkv_ext import log as logs
+
+Seal = Callable[[bytearray], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    examples: Callable[[Path], list[bytes]]
+    run: Callable[[bytes, Path], object]
+    seal: Seal | None = None
+    errors: tuple[type[Exception], ...] = (CorruptionError,)
+
+
+def xxh3(data: bytes | bytearray, seed: int) -> int:
+    return xxhash.xxh3_64_intdigest(bytes(data), seed=seed & (1 << 64) - 1)
+
+
+def u32(data: bytearray, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def u64(data: bytearray, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "little")
+
+
+def put(data: bytearray, at: int, value: int, width: int) -> None:
+    if at + width <= len(data):
+        data[at : at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+
+
+# ---- log ----------------------------------------------------------------------------------------
+
+
+def log_examples(folder: Path) -> list[bytes]:
+    out = []
+    for number, (mode, count) in enumerate([("write", 0), ("write", 3), ("write", 12), ("write", 2)], 1):
+        path = folder / f"example{number}.wal"
+        writer = logs.LogWriter(path, number, mode=mode, previous_last_seq=number * 10)
+        for n in range(count):
+            ops = [b"\0\x03k%02d\x05value" % n, b"\x01\x02kk", b"\x02\x01a\x01b"]
+            writer.append(b"".join(ops), 1 + 3 * n, 3)
+            if n % 2:
+                writer.sync()
+        writer.close()
+        out.append(path.read_bytes().rstrip(b"\0"))
+        path.unlink()
+    return out
+
+
+def log_seal(data: bytearray) -> None:
+    number = u64(data, 16)
+    put(data, 32, xxh3(data[:32], 0x6C6F672D70616765), 8)
+    for slot in (512, 1024):
+        put(data, slot + 16, xxh3(data[slot : slot + 16], number ^ 0x6C6F672D736C6F74), 8)
+    at = 4096
+    while at + 32 <= len(data):
+        size = u32(data, at + 8)
+        if at + 32 + size > len(data):
+            return
+        put(data, at + 4, xxh3(data[at + 32 : at + 32 + size], number ^ 0x6C6F672D64617461), 4)
+        put(data, at, xxh3(data[at + 4 : at + 32], (number << 32) ^ at ^ 0x6C6F672D68656164), 4)
+        at += 32 + (size + 7 & ~7)
+
+
+def as_file(data: bytes, folder: Path, name: str) -> Path:
+    path = folder / name
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    os.write(fd, data)
+    os.close(fd)
+    return path
+
+
+def log_run(data: bytes, folder: Path) -> None:
+    path = as_file(data, folder, "000001.wal")
+    number = u64(bytearray(data), 16) if len(data) >= 24 else 0
+    try:
+        logs.replay_log(path, number, Memtable(7, 4096))
+    finally:
+        for _ in logs.dump_log(path):
+            pass
+
+
+def batch_run(data: bytes, folder: Path) -> None:
+    logs.decode_batch(data[1:], data[0] if data else 0, 1)
+
+
+# ---- filter -------------------------------------------------------------------------------------
+
+
+def bloom_examples(folder: Path) -> list[bytes]:
+    out = []
+    for count, bits in ((1, 10), (40, 6), (200, 20)):
+        bloom = filters.BlockedBloom(count, bits_per_key=bits, seed=count)
+        bloom.add_many(b"%d" % n for n in range(count))
+        out.append(bloom.to_bytes())
+    return out
+
+
+def bloom_seal(data: bytearray) -> None:
+    put(data, 48, xxh3(data[64:], 0x6269747366696C74), 8)
+    put(data, 56, xxh3(data[:56], 0x68656164666C7472), 8)
+
+
+def bloom_run(data: bytes, folder: Path) -> None:
+    bloom = filters.BlockedBloom.from_bytes(data)
+    bloom.add(b"x")
+    if b"x" not in bloom:
+        raise AssertionError("a false negative")
+    bloom.test_many([b"a", b"b"])
+    _ = bloom.fill_ratio, bloom.approximate_count, bloom.expected_fpr, bloom.capacity, repr(bloom)
+    if filters.BlockedBloom.from_bytes(bloom.to_bytes()) != bloom:
+        raise AssertionError("a filter does not survive to_bytes")
+
+
+def filter_run(data: bytes, folder: Path) -> None:
+    filters.describe_filter(data[:64], data[64:])
+
+
+# ---- manifest -----------------------------------------------------------------------------------
+
+
+def edit_examples(folder: Path) -> list[bytes]:
+    from lsmkv.version import FileMeta
+
+    numbers = dict.fromkeys((name for name, _ in edit._FILE_NUMBERS if name != "largest_exclusive"), 1)
+    file = FileMeta(smallest=b"a", largest=b"zz", largest_exclusive=False, **numbers)
+    edits = [
+        edit.VersionEdit(seed=1, next_file=5, last_seq=9, log_number=2, reason="start", time_us=5),
+        edit.VersionEdit(added=((0, file),), last_seq=300),
+        edit.VersionEdit(removed=(1,), log_number=2**40),
+        edit.VersionEdit(moved=((1, 3),), shift=1),
+    ]
+    return [one.encode() for one in edits]
+
+
+def edit_run(data: bytes, folder: Path) -> None:
+    decoded = edit.decode_edit(data, "MANIFEST-000001", 0)
+    edit.decode_edit(decoded.encode(), "MANIFEST-000001", 0)
+
+
+def manifest_examples(folder: Path) -> list[bytes]:
+    parts = edit_examples(folder)[:3]
+    records = b"".join(manifest._record(n, part, 1) for n, part in enumerate(parts))
+    head = bytearray(manifest._head(1) + records)
+    first = len(manifest._head(1) + manifest._record(0, parts[0], 1))
+    head[64 : 64 + manifest.SLOT_BYTES] = manifest._slot(2, first, 1)
+    return [bytes(head), manifest._head(1)]
+
+
+def manifest_seal(data: bytearray) -> None:
+    number = u64(data, 16)
+    put(data, 24, xxh3(data[:24], number), 8)
+    for slot in manifest.SLOT_OFFSETS:
+        put(data, slot + 16, xxh3(data[slot : slot + 16], number), 8)
+    at, ordinal = manifest.HEAD_BYTES, 0
+    while at + 24 <= len(data):
+        size = u32(data, at)
+        if size > len(data) - at - 24:
+            return
+        put(data, at + 16, xxh3(data[at : at + 16] + data[at + 24 : at + 24 + size], number), 8)
+        at, ordinal = at + 24 + size, ordinal + 1
+
+
+def manifest_run(data: bytes, folder: Path) -> None:
+    state = manifest.ManifestState(1)
+    for _ in manifest.scan(data, 1, "MANIFEST-000001", state):
+        pass
+    manifest.head_damage(data, 1)
+
+
+# ---- CURRENT and OPTIONS ------------------------------------------------------------------------
+
+
+def current_examples(folder: Path) -> list[bytes]:
+    return [manifest.encode_current(n) for n in (1, 77, 10**9)]
+
+
+def current_run(data: bytes, folder: Path) -> None:
+    number = manifest.decode_current(data, "CURRENT")
+    if manifest.encode_current(number) != data:
+        raise AssertionError("CURRENT is read in two ways")
+
+
+def current_seal(data: bytearray) -> None:
+    name = bytes(data).split(b" ", 1)[0]
+    data[:] = name + b" %016x\n" % xxhash.xxh3_64_intdigest(name)
+
+
+def options_examples(folder: Path) -> list[bytes]:
+    return [options.Options().encode(), options.Options(bits_per_key=[10, 5], wal="write").encode()]
+
+
+def options_seal(data: bytearray) -> None:
+    body = bytes(data).partition(b"\n")[2]
+    data[:] = b"lsmkv-options 1 %d %016x\n" % (len(body), xxhash.xxh3_64_intdigest(body)) + body
+
+
+def options_run(data: bytes, folder: Path) -> None:
+    options.Options.decode(data)
+
+
+TARGETS: dict[str, Target] = {
+    "log": Target(log_examples, log_run, log_seal),
+    "batch": Target(lambda _: [b"\x02\0\x01k\x03val\x01\x02kk", b"\x01\x02\x01a\x01b"], batch_run),
+    "bloom": Target(bloom_examples, bloom_run, bloom_seal),
+    "filter": Target(bloom_examples, filter_run, bloom_seal),
+    "edit": Target(edit_examples, edit_run),
+    "manifest": Target(manifest_examples, manifest_run, manifest_seal),
+    "current": Target(current_examples, current_run, current_seal),
+    "options": Target(options_examples, options_run, options_seal),
+}
+
+
+def scratch_folder() -> Path:
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return Path(tempfile.mkdtemp(prefix="lsmkv-fuzz-", dir=shm))
