@@ -6,7 +6,7 @@
     power cut may leave behind names a file that is gone.
  4. After a failed fsync there is no other one on the same file.
 
-What a manifest needs is asked of the caller (`needs(bytes) -> names`), so this file knows no format.
+What a manifest needs is asked of the caller, so this file knows no format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,21 @@ from .trace import Record
 
 WRITES = (Op.WRITE, Op.PWRITE, Op.STORE)
 SYNCS = (Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
-Needs = Callable[[bytes], set[str]]
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What a manifest's bytes ask for: these tables, and the logs from this number on."""
+
+    tables: frozenset[str] = frozenset()
+    first_log: int = 1 << 63
+
+    def __contains__(self, name: str) -> bool:
+        log = re.fullmatch(r"(\d+)\.wal", name)
+        return name in self.tables or (log is not None and int(log[1]) >= self.first_log)
+
+
+Needs = Callable[[bytes], Needed]
 
 
 @dataclass
@@ -70,11 +84,10 @@ class Monitor:
 
     def _check_tables(self, number: int, manifest: str) -> None:
         content = keep(self.disk.inodes[self.disk.names[manifest]])
-        for name in self.needs(content.whole()):
-            if name.endswith(".sst"):
-                self.checks += 1
-                if not self._durable(name):
-                    self._say(number, f"{manifest} names {name}, which is not synced")
+        for name in self.needs(content.whole()).tables:
+            self.checks += 1
+            if not self._durable(name):
+                self._say(number, f"{manifest} names {name}, which is not synced")
 
     def _check_current(self, number: int, record: Record) -> None:
         self.checks += 1

@@ -10,7 +10,7 @@ import pytest
 from . import trace
 from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask
 from .load import LOG_MODES, TINY
-from .monitor import Monitor
+from .monitor import Monitor, Needed
 from .sizes import SOAK, figure
 
 COUNT = 90  # batches per run
@@ -121,7 +121,7 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
         said = outcome.value
         if said["hits"] == 0:
             break
-        assert Monitor(lambda _: set()).watch(trace.read(place / "trace")) == [], f"fsync {nth}"
+        assert Monitor(lambda _: Needed()).watch(trace.read(place / "trace")) == [], f"fsync {nth}"
         after = lab.run("check", books=[str(place / "book")], judge="settle_failed", **call)
         assert after.ok, f"fsync {nth}: {after.words()}"
         assert after.value["problems"] == [], f"fsync {nth}"

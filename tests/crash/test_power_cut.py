@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from . import ext4, oracle
+from lsmkv import filenames, manifest
+
+from . import ext4, oracle, trace
+from .iofault import Op
 from .load import LOG_MODES, TINY
+from .monitor import Monitor, Needed
 from .sizes import figure, size
 
 STATES = size(1500, 25_000)  # replayed crash states for each log mode
@@ -48,6 +52,38 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal):
         path.unlink()
         number += 1
     figure(f"replayed power cuts, {wal} log", f"{sum(total.values())} distinct states {total}, 0 problems")
+
+
+def needed(data: bytes) -> Needed:
+    """What a manifest asks for, by the project's own reader."""
+    state = manifest.ManifestState(int.from_bytes(data[16:24], "little"))
+    if len(data) >= manifest.HEAD_BYTES and data.strip(b"\0"):
+        for _ in manifest.scan(data, state.number, "MANIFEST", state):
+            pass
+    names = frozenset(filenames.table_name(f.number) for level in state.version.levels for f in level)
+    return Needed(names, state.log_number)
+
+
+@pytest.mark.parametrize("wal", LOG_MODES)
+def test_syncs_come_in_the_order_that_keeps_data(lab, folder, wal):
+    path = record(lab, folder, f"order-{wal}", {**TINY, "wal": wal}, count=size(600, 20_000))
+    monitor = Monitor(needed)
+    assert monitor.watch(trace.read(path)) == []
+    assert monitor.checks > 100
+    figure(f"sync order, {wal} log", f"{monitor.checks} checks, 0 out of order")
+
+
+def test_the_monitor_sees_a_wrong_order(lab, folder):
+    """The same trace with its directory syncs, or its file syncs, taken out must be found guilty."""
+    path = record(lab, folder, "order", TINY)
+    records = list(trace.read(path))
+    without_directory = [r for r in records if not (r.op == Op.FSYNC and r.directory)]
+    syncs = (Op.FSYNC, Op.FDATASYNC)
+    without_tables = [r for r in records if not (r.op in syncs and r.path.endswith(".sst"))]
+    without_manifest = [r for r in records if not (r.op == Op.FSYNC and r.path.startswith("MANIFEST"))]
+    for guilty in (without_directory, without_tables, without_manifest):
+        assert len(guilty) < len(records)
+        assert Monitor(needed).watch(guilty) != []
 
 
 @pytest.fixture
