@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
+from lsmkv_ext.job import FileNumbers, Job
 from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
 
 from lsmkv import edit, manifest, options
 from lsmkv.errors import CorruptionError
@@ -219,11 +221,94 @@ def options_run(data: bytes, folder: Path) -> None:
     options.Options.decode(data)
 
 
+# ---- table: footer, properties, index, range deletes, filter, data blocks ----------------------------
+
+FRAME_SEED = 0x6C736D6B76667261
+DATA, INDEX, RANGES, PROPERTIES, FOOTER = 1, 2, 3, 4, 5
+FOOTER_SIZE = 160
+
+
+def make_table(folder: Path, entries: int, ranges: int, **settings: int) -> bytes:
+    """A table as a flush writes it."""
+    path = folder / "example.wal"
+    writer = logs.LogWriter(path, 1, mode="write")
+    seq = 1
+    for n in range(entries + ranges):
+        key = b"key%03d" % n
+        op = b"\0\x06%s\x0avalue %04d" % (key, n) if n % 5 else b"\x01\x06" + key
+        if n >= entries:
+            op = b"\x02\x06%s\x07%s~" % (key, key)
+        writer.append(op, seq, 1)
+        seq += 1
+    writer.close()
+    memtable = Memtable(7, 4096)
+    logs.replay_log(path, 1, memtable)
+    path.unlink()
+    done = Job([memtable], directory=folder, numbers=FileNumbers(1), seed=7, **settings).run()
+    table = folder / f"{done['outputs'][0]['number']:06d}.sst"
+    data = table.read_bytes()
+    table.unlink()
+    return data
+
+
+def table_examples(folder: Path) -> list[bytes]:
+    return [
+        make_table(folder, 25, 3, block_size=4096, compression=0),
+        make_table(folder, 25, 0, block_size=4096, compression=1),
+        make_table(folder, 60, 2, block_size=256, compression=0),
+        make_table(folder, 0, 2),
+    ]
+
+
+def _seal_frame(data: bytearray, kind: int, at: int, size: int) -> None:
+    if size >= 9 and at + size <= len(data):
+        seed = FRAME_SEED ^ kind << 56 ^ at
+        put(data, at + size - 4, xxh3(data[at : at + size - 4], seed), 4)
+
+
+def table_seal(data: bytearray) -> None:
+    """Puts right every frame that the footer names; the data as far as it is a single block."""
+    footer = len(data) - FOOTER_SIZE
+    if footer < 0:
+        return
+    _seal_frame(data, DATA, 0, u64(data, footer + 128))
+    for kind, field in ((INDEX, 64), (RANGES, 96), (PROPERTIES, 112)):
+        _seal_frame(data, kind, u64(data, footer + field), u64(data, footer + field + 8))
+    at, size = u64(data, footer + 80), u64(data, footer + 88)
+    if at + size <= len(data):
+        put(data, footer + 48, xxh3(data[at : at + size], 0x6269747366696C74), 8)
+    put(data, footer + 56, xxh3(data[footer : footer + 56], 0x68656164666C7472), 8)
+    put(data, footer + 144, xxh3(data[footer + 64 : footer + 144], FRAME_SEED ^ FOOTER << 56), 8)
+
+
+def table_run(data: bytes, folder: Path) -> None:
+    table = Table(as_file(data, folder, "000001.sst"))
+    _ = table.properties, table.filter_info, table.range_deletes, table.separators()
+    probes = (b"key000", b"key007", b"key024", b"absent", b"zzz", b"")
+    for key in probes:
+        table.may_contain(key)
+        table.find_block(key)
+        try:
+            table.get(key)
+        except CorruptionError:
+            continue
+    try:
+        forward = [key for key, _, _ in table.entries()]
+    except CorruptionError:
+        forward = None
+    backward = [key for key, _, _ in table.entries(reverse=True)]
+    if forward is not None and forward != backward[::-1]:
+        raise AssertionError("the table reads differently in each direction")
+    list(table.entries(start=b"key005", mode="compaction"))
+    table.block_layout()
+
+
 TARGETS: dict[str, Target] = {
     "log": Target(log_examples, log_run, log_seal),
     "batch": Target(lambda _: [b"\x02\0\x01k\x03val\x01\x02kk", b"\x01\x02\x01a\x01b"], batch_run),
     "bloom": Target(bloom_examples, bloom_run, bloom_seal),
     "filter": Target(bloom_examples, filter_run, bloom_seal),
+    "table": Target(table_examples, table_run, table_seal),
     "edit": Target(edit_examples, edit_run),
     "manifest": Target(manifest_examples, manifest_run, manifest_seal),
     "current": Target(current_examples, current_run, current_seal),
