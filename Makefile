@@ -49,14 +49,14 @@ bench-full: build $(VENV)/.bench
 
 # The crash and fuzz tests at the size of `make test`, with their figures.
 crash: build
-	$(BIN)/python -m pytest -v tests/crash
+	LSMKV_FIGURES=1 $(BIN)/python -m pytest tests/crash
 
 fuzz: build
-	$(BIN)/python -m pytest -v tests/fuzz
+	$(BIN)/python -m pytest tests/fuzz
 
 # The same at full size: hours. LSMKV_SOAK_SCALE=0.01 gives a hundredth of it.
 soak: build
-	LSMKV_SOAK=1 $(BIN)/python -m pytest -v tests/crash tests/fuzz
+	LSMKV_SOAK=1 $(BIN)/python -m pytest tests/crash tests/fuzz
 
 asan: build
 	tests/crash/sanitize.sh address tests

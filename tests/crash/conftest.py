@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def lab() -> Iterator[Lab]:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    if FIGURES and (SOAK or terminalreporter.config.getoption("verbose") > 0):
+    if FIGURES and (SOAK or os.environ.get("LSMKV_FIGURES") == "1"):
         terminalreporter.section("figures")
         width = max(len(what) for what, _ in FIGURES)
         for what, value in FIGURES:

@@ -54,7 +54,7 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
     "deep tree": {**_SMALL, "target_file_size": 8 << 10, "level_size_ratio": 2, "l0_compaction_trigger": 2},
     "one background job": {**_SMALL, "max_background_jobs": 1},
     "four background jobs": {**_SMALL, "max_background_jobs": 4, "max_write_buffers": 6},
-    "few descriptors": {**_SMALL, "max_open_files": 4},
+    "few descriptors": {**_SMALL, "max_open_files": 8},
 }
 
 
@@ -278,7 +278,7 @@ class Store:
 
     def __post_init__(self) -> None:
         self.db = lsmkv.open(self.path, **self.options)
-        for name in ("put", "delete", "delete_range", "get", "multi_get", "flush", "sync", "rebuild_filters"):
+        for name in ("put", "delete", "delete_range", "get", "multi_get", "flush", "sync"):
             setattr(self, name, lambda *a, _n=name: getattr(self.db, _n)(*a))
 
     def do(self, operation: Operation) -> Any:
@@ -340,6 +340,9 @@ class Store:
 
     def compact(self, start, stop):
         self.db.compact_range(start, stop)
+
+    def rebuild_filters(self):
+        self.db.rebuild_filters()
 
     def checkpoint(self):
         copy = self.path.with_name(self.path.name + ".checkpoint")

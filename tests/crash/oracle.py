@@ -65,7 +65,7 @@ class Writer:
     """Appends to one oracle file; one writer (thread) per file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.next = max((e.number + 1 for e in read(Path(path))), default=0) if os.path.exists(path) else 0
+        self.next = max((e.number + 1 for e in read(Path(path))), default=0)
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def _append(self, kind: bytes, number: int, sync: bool = False, body: bytes = b"") -> None:
@@ -110,7 +110,8 @@ class Entry:
 
 
 def records(path: Path) -> Iterator[tuple[bytes, int, bool, bytes]]:
-    data = path.read_bytes()
+    # A writer that was killed before its first mark left no file: it asked for nothing.
+    data = path.read_bytes() if path.exists() else b""
     at = 0
     while len(data) - at >= _HEAD.size:
         crc, n, kind, number, sync = _HEAD.unpack_from(data, at)
@@ -133,7 +134,7 @@ def read(path: Path) -> list[Entry]:
 
 
 def times_opened(path: Path) -> int:
-    return sum(kind == OPENED for kind, *_ in records(path)) if path.exists() else 0
+    return sum(kind == OPENED for kind, *_ in records(path))
 
 
 @dataclass(slots=True)

@@ -25,10 +25,10 @@ def one_cycle(lab, rng: random.Random, folder, books, options, tally) -> None:
     seed = f"{rng.random()}"
     call = {"folder": str(folder), "books": books, "options": options}
     if rng.random() < 0.5:
-        outcome = lab.run("write_until_killed", seed=seed, fault=fault(rng, 300), **call)
+        outcome = lab.run("write_until_killed", seed=seed, fault=fault(rng, 200), **call)
         tally["at an I/O call"] += 1
     else:
-        outcome = lab.run("write_until_killed", seed=seed, kill_after=rng.random() ** 2 * 0.25, **call)
+        outcome = lab.run("write_until_killed", seed=seed, kill_after=rng.random() ** 2 * 0.12, **call)
         tally["at a random time"] += 1
     assert outcome.signal == 9, outcome.words()
     while rng.random() < 0.4:

@@ -20,14 +20,18 @@ def test_a_seed_replays_exactly():
     assert first != list(Generator("y").operations(3000))
 
 
-def test_the_model_notices_a_changed_answer():
-    """The comparison is sharp: dropping one put changes a later answer of the model itself."""
+def test_the_operations_notice_a_lost_write():
+    """The comparison is sharp: most lost puts change a later answer (the others are overwritten unread)."""
     operations = list(Generator(3).operations(2000))
-    victim = next(i for i, op in enumerate(operations) if op[0] == "put")
-    whole, cut = Model(), Model()
+    puts = [i for i, op in enumerate(operations) if op[0] == "put"][::40]
+    whole = Model()
     answers = [whole.do(op) for op in operations]
-    others = [cut.do(op) for i, op in enumerate(operations) if i != victim]
-    assert answers[:victim] + answers[victim + 1 :] != others or whole.data != cut.data
+    noticed = 0
+    for victim in puts:
+        cut = Model()
+        others = [None if i == victim else cut.do(op) for i, op in enumerate(operations)]
+        noticed += others != answers or cut.data != whole.data
+    assert noticed > len(puts) / 2
 
 
 @pytest.mark.parametrize("name", OPTION_SETS)
