@@ -20,7 +20,7 @@ Batch = list[Edit]
 
 _HEAD = struct.Struct("<IIcIB")  # crc, length of the body, kind, batch number, sync
 _PART = struct.Struct("<I")
-PENDING, ACKED, FAILED, APPLIED, ABSENT, OPENED = b"P", b"A", b"F", b"Y", b"N", b"O"
+PENDING, ACKED, FAILED, APPLIED, ABSENT, OPENED, CUT = b"P", b"A", b"F", b"Y", b"N", b"O", b"C"
 
 
 def apply(model: dict[bytes, bytes], batch: Batch) -> None:
@@ -90,6 +90,11 @@ class Writer:
     def opened(self) -> None:
         self._append(OPENED, 0)
 
+    def cut(self) -> None:
+        """The power goes now. A dying file system may still say yes to a sync that it never finished, so no
+        acknowledgement counts from here to the next open."""
+        self._append(CUT, 0)
+
     def settled(self, number: int, there: bool) -> None:
         self._append(APPLIED if there else ABSENT, number)
 
@@ -125,10 +130,13 @@ def records(path: Path) -> Iterator[tuple[bytes, int, bool, bytes]]:
 def read(path: Path) -> list[Entry]:
     """All batches in order, each with the last that is known of it."""
     entries: dict[int, Entry] = {}
+    dead = False
     for kind, number, sync, body in records(path):
         if kind == PENDING:
             entries[number] = Entry(number, decode(body), sync, PENDING)
-        elif kind != OPENED:
+        elif kind in (OPENED, CUT):
+            dead = kind == CUT
+        elif not (dead and kind == ACKED):
             entries[number].status = kind
     return list(entries.values())
 

@@ -216,7 +216,7 @@ def random_pages(rng: random.Random) -> Pick:
     def pick(inode: Inode) -> Content:
         if not inode.pending:
             return inode.durable
-        size = rng.choice([inode.size, inode.durable.size, rng.randint(0, inode.size)])
+        size = random_size(inode, rng)
         out = bytearray(inode.durable.data[:size])
         spans = [range(c.offset // PAGE, -(-c.end // PAGE)) for c in inode.pending if c.data]
         for page in sorted({page for span in spans for page in span}):
@@ -229,6 +229,14 @@ def random_pages(rng: random.Random) -> Pick:
         return Content(bytes(out), size)
 
     return pick
+
+
+def random_size(inode: Inode, rng: random.Random) -> int:
+    """One of the sizes the file had since its last sync, or one in between."""
+    sizes = [inode.durable.size]
+    for change in inode.pending:
+        sizes.append(change.end if change.data is None else max(sizes[-1], change.end))
+    return rng.choice([sizes[0], sizes[-1], rng.randint(min(sizes), max(sizes))])
 
 
 def overlaps(change: Change, page: int) -> bool:

@@ -102,3 +102,13 @@ def test_after_a_power_cut_any_prefix_with_the_synced_part_is_right(cut, value, 
 )
 def test_after_a_power_cut_losing_the_synced_part_is_seen(cut, found):
     assert oracle.settle_prefix(cut, found).problems
+
+
+def test_acknowledgements_of_a_dying_file_system_do_not_count(tmp_path):
+    writer = oracle.Writer(tmp_path / "oracle")
+    first = writer.pending([(b"p", b"k", b"1")], True)
+    writer.cut()
+    writer.acked(first)
+    writer.opened()
+    writer.acked(writer.pending([(b"p", b"k", b"2")], True))
+    assert [entry.status for entry in oracle.read(tmp_path / "oracle")] == [oracle.PENDING, oracle.ACKED]

@@ -67,7 +67,7 @@ def needed(data: bytes) -> Needed:
 @pytest.mark.parametrize("wal", LOG_MODES)
 def test_syncs_come_in_the_order_that_keeps_data(lab, folder, wal):
     path = record(lab, folder, f"order-{wal}", {**TINY, "wal": wal}, count=size(600, 20_000))
-    monitor = Monitor(needed)
+    monitor = Monitor(needed, manifest.HEAD_BYTES)
     assert monitor.watch(trace.read(path)) == []
     assert monitor.checks > 100
     figure(f"sync order, {wal} log", f"{monitor.checks} checks, 0 out of order")
@@ -83,7 +83,7 @@ def test_the_monitor_sees_a_wrong_order(lab, folder):
     without_manifest = [r for r in records if not (r.op == Op.FSYNC and r.path.startswith("MANIFEST"))]
     for guilty in (without_directory, without_tables, without_manifest):
         assert len(guilty) < len(records)
-        assert Monitor(needed).watch(guilty) != []
+        assert Monitor(needed, manifest.HEAD_BYTES).watch(guilty) != []
 
 
 @pytest.fixture

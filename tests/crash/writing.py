@@ -77,6 +77,8 @@ def write_until_power_cut(root: str, delay: float, **arguments: Any) -> int:
 
     def cut() -> None:
         time.sleep(delay)
+        for path in arguments["books"]:
+            oracle.Writer(path).cut()
         ext4.cut_power(root)
         os.kill(os.getpid(), signal.SIGKILL)
 
