@@ -10,6 +10,7 @@ from lsmkv_ext.errors import (
     LockError,
     OptionError,
     ReadOnlyError,
+    SyncError,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "LockError",
     "OptionError",
     "ReadOnlyError",
+    "SyncError",
 ]

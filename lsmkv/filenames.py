@@ -32,7 +32,8 @@ class Kind(Enum):
 _FIXED = {CURRENT: Kind.CURRENT, LOCK: Kind.LOCK, OPTIONS: Kind.OPTIONS, STATS: Kind.STATS}
 _TEMPORARY = frozenset({CURRENT + ".tmp", OPTIONS + ".tmp", STATS + ".tmp"})
 _NUMBER = r"([0-9]{6}|[1-9][0-9]{6,18})"
-_NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal)|MANIFEST-{_NUMBER})\Z", re.ASCII)
+_NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal|wal\.tmp)|MANIFEST-{_NUMBER})\Z", re.ASCII)
+_SUFFIXES = {"sst": Kind.TABLE, "wal": Kind.LOG, "wal.tmp": Kind.TEMPORARY}
 
 
 def table_name(number: int) -> str:
@@ -74,7 +75,7 @@ def parse(name: str) -> tuple[Kind, int] | None:
         return None
     if manifest:
         return Kind.MANIFEST, number
-    return (Kind.TABLE if suffix == "sst" else Kind.LOG), number
+    return _SUFFIXES[suffix], number
 
 
 def list_directory(directory: str) -> list[tuple[str, Kind, int]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lsmkv import filenames, recovery
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.edit import VersionEdit
-from lsmkv.errors import CorruptionError
-from lsmkv.manifest import SyncError, open_above_stdio, sync_directory, sync_file
+from lsmkv.errors import CorruptionError, SyncError
+from lsmkv.manifest import open_above_stdio, sync_directory, sync_file
 from lsmkv.picker import Plan
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet

@@ -13,7 +13,7 @@ from typing import Any
 
 from lsmkv import filenames, filters
 from lsmkv.edit import VersionEdit
-from lsmkv.manifest import SyncError
+from lsmkv.errors import SyncError
 from lsmkv.options import Options
 from lsmkv.picker import GRANDPARENT_FILES, Kind, Plan
 from lsmkv.version import FileMeta, KeyRange, Version

@@ -20,7 +20,7 @@ import xxhash
 
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit, decode_edit
-from lsmkv.errors import CorruptionError, Error, IOError
+from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.version import Version
 
 log = logging.getLogger("lsmkv")
@@ -57,10 +57,6 @@ def _slot(generation: int, synced: int, number: int) -> bytes:
 def _record(ordinal: int, payload: bytes, number: int) -> bytes:
     fields = RECORD.pack(len(payload), 0, ordinal)
     return fields + _checksum(fields + payload, number) + payload
-
-
-class SyncError(IOError):
-    """An fsync failed: what reached the disk is unknown, so nothing may be written after it."""
 
 
 # File primitives --------------------------------------------------------------------------------------------

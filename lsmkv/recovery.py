@@ -26,7 +26,7 @@ from lsmkv_ext.table import Table
 
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit
-from lsmkv.errors import CorruptionError, IOError
+from lsmkv.errors import CorruptionError, IOError, SyncError
 from lsmkv.filenames import Kind
 from lsmkv.jobs import Jobs
 from lsmkv.lockfile import is_locked
@@ -370,7 +370,11 @@ def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | Non
     if mode is None:
         return None
     path = filenames.log_path(versions.directory, number)
-    return LogWriter(path, number, mode=mode, previous_last_seq=last_seq, seed=versions.state.seed)
+    try:
+        return LogWriter(path, number, mode=mode, previous_last_seq=last_seq, seed=versions.state.seed)
+    except SyncError as error:
+        versions.poison(error)
+        raise
 
 
 def write_options(versions: VersionSet) -> None:

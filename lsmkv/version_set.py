@@ -27,11 +27,10 @@ from lsmkv_ext.table import Table
 
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit
-from lsmkv.errors import Error, ReadOnlyError
+from lsmkv.errors import Error, ReadOnlyError, SyncError
 from lsmkv.manifest import (
     ManifestState,
     ManifestWriter,
-    SyncError,
     snapshot_edit,
     sync_directory,
     write_current,

@@ -13,6 +13,10 @@ class IOError(Error, OSError):
     """The operating system said no: carries `errno`, `strerror` and `filename` like any OSError."""
 
 
+class SyncError(IOError):
+    """An fsync failed: what reached the disk is unknown, so nothing may be written after it."""
+
+
 class CorruptionError(Error):
     """Bytes that were stored are not the bytes that came back; names the file and the offset."""
 

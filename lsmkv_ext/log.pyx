@@ -43,6 +43,9 @@ from lsmkv_ext.types cimport (
     pthread_mutex_unlock,
 )
 
+from lsmkv_ext.errors import Error, SyncError
+from lsmkv_ext.errors import IOError as LsmIOError
+
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* addr, size_t n, int prot, int flags, int fd, long offset)
     int munmap(void* addr, size_t n)
@@ -159,7 +162,7 @@ cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
     """Notes what is known synced in the older of the two slots: a torn store leaves the other one good. Not synced itself, so
     it may lag; it never lies."""
     cdef char slot[24]
-    cdef uint64_t place = LOG_SLOT_A if log.slot_count % 2 == 0 else LOG_SLOT_B
+    cdef uint64_t place = LOG_SLOT_B if log.slot_count % 2 == 0 else LOG_SLOT_A
     encode_slot(slot, synced, log.slot_count + 1, log.number)
     log.slot_count += 1
     if log.head != NULL:
@@ -197,14 +200,22 @@ cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
 
 
 cdef int write_head(LogC* log, uint64_t previous_last_seq) noexcept nogil:
+    """The head page and its sync. Slot B says from the start that no record is synced: a head without any good slot is damaged."""
     cdef char head[LOG_HEAD_SIZE]
+    cdef int err
     memset(head, 0, LOG_HEAD_SIZE)
     memcpy(head, MAGIC, 8)
     put_u32(head + 8, VERSION)
     put_u64(head + 16, log.number)
     put_u64(head + 24, previous_last_seq)
     put_u64(head + 32, xxh3(head, 32, <uint64_t>0x6C6F672D70616765))
-    return file_pwrite(log.fd, head, LOG_HEAD_SIZE, 0)
+    encode_slot(head + LOG_SLOT_B, LOG_HEAD_SIZE, 1, log.number)
+    log.slot_count = 1
+    err = file_pwrite(log.fd, head, LOG_HEAD_SIZE, 0)
+    if err == 0:
+        log.sync_error = file_datasync(log.fd)
+        err = log.sync_error
+    return err
 
 
 cdef void log_unmap(LogC* log) noexcept nogil:
@@ -217,6 +228,26 @@ cdef void log_unmap(LogC* log) noexcept nogil:
         log.window_size = 0
 
 
+cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
+    """Allocates, writes, syncs and maps the head. Where the file system cannot, the log becomes a written one."""
+    cdef void* head
+    cdef int err
+    if log.mapped:
+        err = file_allocate(log.fd, 0, LOG_HEAD_SIZE)
+        if err == EOPNOTSUPP or err == EINVAL:
+            log.mapped = False
+        elif err != 0:
+            return err
+    err = write_head(log, previous_last_seq)
+    if err == 0 and log.mapped:
+        head = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, log.fd, 0)
+        if head == MAP_FAILED:
+            log.mapped = False
+        else:
+            log.head = <char*>head
+    return err
+
+
 cdef class LogWriter:
     """Creates and appends to one log file. `mode` is "mmap" or "write"; where the file system cannot map or preallocate, "mmap"
     becomes "write" (see `.mode`)."""
@@ -224,55 +255,54 @@ cdef class LogWriter:
     def __cinit__(self, path, uint64_t number, *, mode="mmap", uint64_t previous_last_seq=0, seed=0):
         cdef int err, fd
         cdef Status st
-        cdef void* head
-        cdef bytes encoded = os.fsencode(path)
-        cdef const char* cpath = encoded
+        cdef LogC* c
+        cdef bytes temporary = os.fsencode(path) + b".tmp"
+        cdef const char* cpath = temporary
         if mode not in ("mmap", "write"):
             raise ValueError(f'log mode must be "mmap" or "write", not {mode!r}')
         status_clear(&st)
         self.closed = True
         self.path = os.fsdecode(path)
         self.number = number
-        self.c = <LogC*>calloc(1, sizeof(LogC))
-        if self.c == NULL:
+        self.c = c = <LogC*>calloc(1, sizeof(LogC))
+        if c == NULL:
             raise MemoryError("log")
-        self.c.fd = -1
-        pthread_mutex_init(&self.c.sync_mutex, NULL)
+        c.fd = -1
+        pthread_mutex_init(&c.sync_mutex, NULL)
         err = file_open(cpath, OPEN_CREATE, &fd)
         if err:
             fail_io(&st, b"log: create", err)
             raise_status(&st, self.path)
-        self.c.fd = fd
+        c.fd = fd
         self.closed = False
-        self.c.number = number
-        self.c.offset = LOG_HEAD_SIZE
-        self.c.synced = LOG_HEAD_SIZE
-        self.c.mapped = mode == "mmap"
-        if self.c.mapped:
-            err = file_allocate(fd, 0, LOG_HEAD_SIZE)
-            if err in (EOPNOTSUPP, EINVAL):
-                self.c.mapped = False
-                err = 0
-        if not err:
-            err = write_head(self.c, previous_last_seq)
-        if err:
-            fail_io(&st, b"log: create", err)
-            self._discard(encoded)
-            raise_status(&st, self.path)
-        self.c.allocated = LOG_HEAD_SIZE
-        if self.c.mapped:
-            head = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-            if head == MAP_FAILED:
-                self.c.mapped = False
-            else:
-                self.c.head = <char*>head
+        c.number = number
+        c.offset = LOG_HEAD_SIZE
+        c.synced = LOG_HEAD_SIZE
+        c.allocated = LOG_HEAD_SIZE
+        c.mapped = mode == "mmap"
+        with nogil:
+            err = begin_log(c, previous_last_seq)
+        try:
+            if err:
+                fail_io(&st, b"log: create", err)
+                raise_status(&st, self.path)
+            # Only a whole head gets the log's name: what lies under that name without one was damaged.
+            os.rename(temporary, self.path)
+        except OSError as error:
+            self._discard(temporary)
+            if c.sync_error:
+                raise SyncError(c.sync_error, f"fdatasync: {os.strerror(c.sync_error)}", self.path) from error
+            if not isinstance(error, Error):
+                raise LsmIOError(error.errno, f"log: {error.strerror}", self.path) from error
+            raise
 
-    def _discard(self, bytes encoded):
+    def _discard(self, bytes name):
+        log_unmap(self.c)
         file_close(self.c.fd)
         self.c.fd = -1
         self.closed = True
         try:
-            os.unlink(encoded)
+            os.unlink(name)
         except OSError as error:
             import logging
             logging.getLogger("lsmkv").warning("could not remove a log that failed to start: %s", error)
@@ -404,18 +434,14 @@ cdef bint all_zero(const char* p, uint64_t start, uint64_t stop) noexcept nogil:
 
 
 cdef int image_open(LogImage* image, uint64_t number, Status* st) noexcept nogil:
-    """Checks the head. A log shorter than its head, or all zero there, was being created when the lights went out: it holds
-    nothing and is torn, not corrupt."""
+    """Checks the head. It was synced before the log got its name, so a crash explains no damage here."""
     cdef uint64_t synced
+    cdef int slots = 0
     image.known_synced = LOG_HEAD_SIZE
     image.offset = LOG_HEAD_SIZE
     if image.size < LOG_HEAD_SIZE:
-        image.torn = b"the log ends within its head page"
-        return ST_OK
+        return fail_corrupt(st, b"the log ends within its head page", number, image.size)
     if memcmp(image.data, MAGIC, 8) != 0 or xxh3(image.data, 32, <uint64_t>0x6C6F672D70616765) != get_u64(image.data + 32):
-        if all_zero(image.data, 0, image.size):
-            image.torn = b"the log's head was never written"
-            return ST_OK
         return fail_corrupt(st, b"log head does not match its checksum", number, 0)
     if get_u32(image.data + 8) != VERSION:
         return fail_corrupt(st, b"log version is not known", number, 8)
@@ -426,10 +452,15 @@ cdef int image_open(LogImage* image, uint64_t number, Status* st) noexcept nogil
         return fail_corrupt(st, b"log head holds bytes where none belong", number, 40)
     image.number = get_u64(image.data + 16)
     image.previous_last_seq = get_u64(image.data + 24)
-    if slot_value(image, LOG_SLOT_A, &synced) and synced > image.known_synced:
-        image.known_synced = synced
-    if slot_value(image, LOG_SLOT_B, &synced) and synced > image.known_synced:
-        image.known_synced = synced
+    if slot_value(image, LOG_SLOT_A, &synced):
+        slots += 1
+        image.known_synced = max(image.known_synced, synced)
+    if slot_value(image, LOG_SLOT_B, &synced):
+        slots += 1
+        image.known_synced = max(image.known_synced, synced)
+    if slots == 0:
+        # A store that a kill cut short spoils one slot, never both.
+        return fail_corrupt(st, b"log head does not say what is synced", number, LOG_SLOT_A)
     return ST_OK
 
 
@@ -520,8 +551,6 @@ cdef int replay(LogImage* image, MemC* m, uint64_t seed, uint64_t expect_seq, bi
     cdef LogRecord record
     cdef const char* problem
     cdef uint64_t last = 0
-    if image.torn != NULL:
-        return ST_OK
     while True:
         problem = record_problem(image, &record)
         if problem != NULL:
@@ -573,6 +602,11 @@ def replay_log(path, uint64_t number, Memtable memtable, *, uint64_t expect_seq=
         with nogil:
             if image_load(&image, cpath, &st) == ST_OK and image_open(&image, number, &st) == ST_OK:
                 replay(&image, m, seed, expect_seq, salvage, counts, &st)
+        if salvage and st.code == ST_CORRUPT and counts[0] == 0:
+            # Without its head a log is worth nothing; what it lost is in the answer.
+            image.torn = st.what
+            image.offset = 0
+            status_clear(&st)
         raise_status(&st, path)
         torn = None if image.torn == NULL else image.torn.decode()
         return {
@@ -639,9 +673,9 @@ def dump_log(path):
             "previous_last_seq": image.previous_last_seq,
             "known_synced": image.known_synced,
             "file_size": image.size,
-            "problem": None if image.torn == NULL else image.torn.decode(),
+            "problem": None,
         }
-        while image.torn == NULL:
+        while True:
             problem = record_problem(&image, &record)
             if problem != NULL:
                 if problem[0] or not all_zero(image.data, image.offset, image.size):

@@ -4,7 +4,8 @@
  2. CURRENT is replaced only by a synced file that names a manifest which is itself synced, name and all.
  3. A table, log or manifest is unlinked only when the manifest no longer needs it, durably: no state that a
     power cut may leave behind names a file that is gone.
- 4. After a failed fsync there is no other one on the same file.
+ 4. A log gets its name only when its head is synced, so that a log without a head is known to be damaged.
+ 5. After a failed fsync there is no other one on the same file.
 
 What a manifest needs is asked of the caller, so this file knows no format.
 """
@@ -68,6 +69,12 @@ class Monitor:
             self._failed.discard(record.inode)
         if record.done and record.op == Op.RENAME and record.path2 == "CURRENT":
             self._check_current(number, record)
+        if record.done and record.op == Op.RENAME and record.path2.endswith(".wal"):
+            self.checks += 1
+            if self.disk.inodes[self.disk.names[record.path]].pending:
+                self._say(number, f"{record.path2} gets its name before its head is synced")
+        if record.op == Op.OPEN and record.created and record.path.endswith(".wal"):
+            self._say(number, f"{record.path} is created under its own name")
 
     def _after(self, number: int, record: Record) -> None:
         if not record.done:
