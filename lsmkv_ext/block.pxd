@@ -2,15 +2,20 @@
 # hash) so that a point read finds its entry without a search. Byte grid: docs/format.md, "Data block". Writer and reader
 # share this file.
 #
-# Keys and values are two sections: a walk over keys touches a line or two, not every value in between, and a value's
-# place is the running sum of the value lengths since the restart point.
+# Keys and values are two sections, and the places of the values a third: once a tag matches, the value can be fetched
+# while the key is still being compared, and that comparison walks over neighbouring keys only, not over values.
 #
-#   header | tags | restarts | sequence numbers | keys | values
-#   key entry: varint shared, varint unshared, varint value length, suffix
+#   values | keys | sequence numbers | value ends | restarts | tags | header
+#   key entry: varint shared, varint unshared, suffix
+#   restarts and value ends: 2 bytes each, or 4 where a section is longer than 65535
 #   sequence number: (seq - base seq) << 1 | is_delete in the fewest bytes that hold the block's largest
 #
-# Whoever has the bytes (read or decompressed) puts them straight into block_data(b) and calls block_check, which looks
-# at the whole structure once. Everything after that (gets, iterators) relies on it and checks no bounds again.
+# The small sections stand at the end, next to the struct, so that one prefetch reaches them all. Values in front also
+# compress better: LZ4 takes ever larger steps through bytes that do not repeat, like keys and tags, and would step over the
+# first repeats of the values.
+#
+# Whoever has the bytes (read or decompressed) puts them straight into b.data and calls block_check, which looks at the
+# whole structure once. Everything after that (gets, iterators) relies on it and checks no bounds again.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -34,21 +39,26 @@ ctypedef struct Entry:            # borrowed: key and value live as long as the 
     uint64_t seq
     int is_delete
 
-# The struct and its data are one malloc; the first 64 bytes are all that a hit reads.
+# The struct stands behind its data in one malloc; its first 64 bytes and what is just in front of it are all that a hit
+# reads before it goes to the key and the value.
 ctypedef struct BlockC:
+    char* data                     # raw_size bytes
     int pins                       # atomic
     uint8_t usage                  # bumped by hits with a plain store, lowered by the clock hand
     uint8_t segment                # SEG_*, under the cache's mutex (except SEG_PRIVATE, which never changes back)
     uint8_t shift                  # log2 of the restart interval
     uint8_t seq_width              # bytes per sequence number
     uint32_t n_entries
-    uint32_t restarts_at           # offsets into the data; tags start at BLOCK_HEADER_SIZE
+    uint32_t keys_at               # offsets into the data; values start at 0
     uint32_t seqs_at
-    uint32_t keys_at
-    uint32_t values_at
+    uint32_t ends_at
+    uint32_t restarts_at
+    uint32_t tags_at
     uint32_t raw_size
-    uint32_t max_klen
     uint64_t base_seq
+    uint16_t max_klen
+    bint wide                      # offsets of 4 bytes
+    void* alloc                    # owned: what malloc gave
     uint64_t charge                # bytes this costs the cache
     BlockC** slot                  # borrowed: the table's pointer to this block, NULL when unlinked
     BlockC* next                   # ring of its segment, or the limbo list
@@ -84,14 +94,11 @@ ctypedef struct BlockBuilder:
     GrowBuf keys
     GrowBuf values
     GrowBuf tags
-    GrowBuf restarts
+    GrowBuf restarts               # uint32_t each
+    GrowBuf ends                   # uint32_t each
     GrowBuf seqs                   # seq << 1 | is_delete, uint64_t each
     GrowBuf last                   # the key added last
     GrowBuf raw                    # the finished block
-
-
-cdef inline char* block_data(const BlockC* b) noexcept nogil:
-    return <char*>b + sizeof(BlockC)
 
 
 cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
@@ -101,7 +108,7 @@ cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
 # Room for raw_size bytes, pins = 1, SEG_PRIVATE; NULL when there is no memory.
 cdef BlockC* block_alloc(size_t raw_size) noexcept nogil
 cdef void block_free(BlockC* b) noexcept nogil
-# Checks the structure of block_data(b)[:raw_size] and fills the struct; NULL, or what is wrong.
+# Checks the structure of b.data[:raw_size] and fills the struct; NULL, or what is wrong.
 cdef const char* block_check(BlockC* b) noexcept nogil
 # 1 found (out.key is NULL: the caller has it), 0 not in this block. `hash` is with the TABLE's seed.
 cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
@@ -126,5 +133,5 @@ cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const
                            uint64_t seq, int is_delete, uint64_t hash) noexcept nogil
 cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil
 cdef inline size_t block_builder_size(const BlockBuilder* bb) noexcept nogil:
-    """An estimate from below: the width of the sequence numbers is known at the end."""
-    return BLOCK_HEADER_SIZE + bb.tags.len + bb.restarts.len + bb.keys.len + bb.values.len
+    """An estimate: the widths of offsets and sequence numbers are known at the end."""
+    return BLOCK_HEADER_SIZE + bb.tags.len + bb.restarts.len // 2 + bb.ends.len // 2 + bb.keys.len + bb.values.len

@@ -2,9 +2,9 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from lsmkv_ext.buffer cimport buf_append, buf_assign, buf_free, buf_reserve
-from lsmkv_ext.coding cimport get_u32, get_u64, get_varint, put_u32, put_u64, put_varint
+from lsmkv_ext.coding cimport get_u16, get_u32, get_u64, get_varint, put_u32, put_u64, put_varint
 from lsmkv_ext.status cimport ST_NO_MEMORY, ST_OK
-from lsmkv_ext.types cimport MAX_KEY, lsm_compare, lsm_prefetch
+from lsmkv_ext.types cimport MAX_KEY, lsm_compare, lsm_prefetch, lsm_unlikely
 
 cdef extern from * nogil:
     """
@@ -37,10 +37,9 @@ cdef enum:
     NO_RUN = 0xFFFFFFFF
     RUN_MAX = 64
 
-ctypedef struct KeyHead:           # the three lengths in front of a key suffix
+ctypedef struct KeyHead:           # the two lengths in front of a key suffix
     uint64_t shared
     uint64_t unshared
-    uint64_t vlen
 
 
 cdef inline const char* _varint(const char* p, uint64_t* out) noexcept nogil:
@@ -57,39 +56,51 @@ cdef inline const char* _varint(const char* p, uint64_t* out) noexcept nogil:
 
 cdef inline const char* _head(const char* p, KeyHead* h) noexcept nogil:
     """Of a checked block: no bounds."""
-    cdef uint32_t x = get_u32(p)
-    if not x & 0x808080:
+    cdef uint32_t x = get_u16(p)
+    if not x & 0x8080:
         h.shared = x & 0xFF
-        h.unshared = (x >> 8) & 0xFF
-        h.vlen = (x >> 16) & 0xFF
-        return p + 3
+        h.unshared = x >> 8
+        return p + 2
     p = _varint(p, &h.shared)
-    p = _varint(p, &h.unshared)
-    return _varint(p, &h.vlen)
+    return _varint(p, &h.unshared)
 
 
 cdef inline const char* _head_checked(const char* p, const char* end, KeyHead* h) noexcept nogil:
     cdef uint32_t x
     h.shared = 0
     h.unshared = 0
-    h.vlen = 0
-    if end - p >= 3:
-        x = get_u32(p)
-        if not x & 0x808080:
+    if end - p >= 2:
+        x = get_u16(p)
+        if not x & 0x8080:
             h.shared = x & 0xFF
-            h.unshared = (x >> 8) & 0xFF
-            h.vlen = (x >> 16) & 0xFF
-            return p + 3
+            h.unshared = x >> 8
+            return p + 2
     p = get_varint(p, end, &h.shared)
     if p != NULL:
         p = get_varint(p, end, &h.unshared)
-    if p != NULL:
-        p = get_varint(p, end, &h.vlen)
     return p
 
 
+cdef inline uint32_t _offset(const BlockC* b, uint32_t array_at, uint32_t i) noexcept nogil:
+    if lsm_unlikely(b.wide):
+        return get_u32(b.data + array_at + 4 * <size_t>i)
+    return get_u16(b.data + array_at + 2 * <size_t>i)
+
+
+cdef inline uint32_t _value_start(const BlockC* b, uint32_t i) noexcept nogil:
+    return _offset(b, b.ends_at, i - 1) if i else 0
+
+
+cdef inline uint32_t _value_end(const BlockC* b, uint32_t i) noexcept nogil:
+    return _offset(b, b.ends_at, i)
+
+
+cdef inline uint32_t _restart(const BlockC* b, uint32_t r) noexcept nogil:
+    return _offset(b, b.restarts_at, r)
+
+
 cdef inline uint64_t _seq_bits(const BlockC* b, uint32_t i) noexcept nogil:
-    return get_u64(block_data(b) + b.seqs_at + <size_t>i * b.seq_width) & lsm_width_mask(b.seq_width)
+    return get_u64(b.data + b.seqs_at + <size_t>i * b.seq_width) & lsm_width_mask(b.seq_width)
 
 
 cdef inline void _copy_suffix(char* to, const char* suffix, size_t n) noexcept nogil:
@@ -100,14 +111,6 @@ cdef inline void _copy_suffix(char* to, const char* suffix, size_t n) noexcept n
         memcpy(to, suffix, n)
 
 
-cdef inline uint32_t _restart_key(const BlockC* b, uint32_t r) noexcept nogil:
-    return get_u32(block_data(b) + b.restarts_at + 8 * <size_t>r)
-
-
-cdef inline uint32_t _restart_value(const BlockC* b, uint32_t r) noexcept nogil:
-    return get_u32(block_data(b) + b.restarts_at + 8 * <size_t>r + 4)
-
-
 cdef inline uint32_t _n_restarts(const BlockC* b) noexcept nogil:
     return ((b.n_entries - 1) >> b.shift) + 1
 
@@ -115,60 +118,66 @@ cdef inline uint32_t _n_restarts(const BlockC* b) noexcept nogil:
 # --- memory and checks ------------------------------------------------------------------------------------------------
 
 cdef BlockC* block_alloc(size_t raw_size) noexcept nogil:
+    cdef size_t padded = (raw_size + 15) & ~<size_t>15
+    cdef char* alloc
     cdef BlockC* b
     if raw_size > BLOCK_MAX_RAW:
         return NULL
-    b = <BlockC*>malloc(sizeof(BlockC) + raw_size + BLOCK_SLACK)
-    if b == NULL:
+    alloc = <char*>malloc(padded + sizeof(BlockC) + BLOCK_SLACK)
+    if alloc == NULL:
         return NULL
-    memset(b, 0, sizeof(BlockC))
-    memset(block_data(b) + raw_size, 0, BLOCK_SLACK)
+    b = <BlockC*>(alloc + padded)
+    memset(b, 0, sizeof(BlockC) + BLOCK_SLACK)
+    b.alloc = alloc
+    b.data = alloc + (padded - raw_size)
     b.pins = 1
     b.segment = SEG_PRIVATE
     b.raw_size = <uint32_t>raw_size
-    b.charge = sizeof(BlockC) + raw_size + BLOCK_SLACK + 16
+    b.charge = padded + sizeof(BlockC) + BLOCK_SLACK + 16
     return b
 
 
 cdef void block_free(BlockC* b) noexcept nogil:
-    free(b)
+    if b != NULL:
+        free(b.alloc)
 
 
 cdef const char* block_check(BlockC* b) noexcept nogil:
-    cdef const char* d = block_data(b)
-    cdef uint64_t keys_len, values_len, total
+    cdef const char* h = b.data + b.raw_size - BLOCK_HEADER_SIZE
+    cdef uint64_t keys_len, values_len, width, total
     if b.raw_size < BLOCK_HEADER_SIZE:
         return "block shorter than its header"
-    b.base_seq = get_u64(d)
-    b.n_entries = get_u32(d + 8)
-    keys_len = get_u32(d + 12)
-    values_len = get_u32(d + 16)
-    b.shift = <uint8_t>d[20]
-    b.seq_width = <uint8_t>d[21]
-    if b.n_entries == 0 or b.shift > BLOCK_MAX_SHIFT or b.seq_width > 8 or d[22] != 0 or d[23] != 0:
+    b.base_seq = get_u64(h)
+    b.n_entries = get_u32(h + 8)
+    keys_len = get_u32(h + 12)
+    values_len = get_u32(h + 16)
+    b.shift = <uint8_t>h[20]
+    b.seq_width = <uint8_t>h[21]
+    width = <uint8_t>h[22]
+    b.wide = width == 4
+    if b.n_entries == 0 or b.shift > BLOCK_MAX_SHIFT or b.seq_width > 8 or (width != 2 and width != 4) or h[23] != 0:
         return "impossible block header"
-    total = BLOCK_HEADER_SIZE + <uint64_t>b.n_entries
-    b.restarts_at = <uint32_t>total
-    total += 8 * <uint64_t>_n_restarts(b)
-    b.seqs_at = <uint32_t>total
-    total += <uint64_t>b.n_entries * b.seq_width
-    b.keys_at = <uint32_t>total
-    total += keys_len
-    b.values_at = <uint32_t>total
-    if total + values_len != b.raw_size:
+    total = values_len + keys_len + <uint64_t>b.n_entries * (b.seq_width + width + 1) + width * _n_restarts(b)
+    if total + BLOCK_HEADER_SIZE != b.raw_size:
         return "block sections do not add up to its size"
-    return _check_entries(b, d + b.keys_at, d + b.values_at, values_len)
+    b.keys_at = <uint32_t>values_len
+    b.seqs_at = <uint32_t>(b.keys_at + keys_len)
+    b.ends_at = b.seqs_at + b.n_entries * b.seq_width
+    b.restarts_at = b.ends_at + b.n_entries * <uint32_t>width
+    b.tags_at = b.restarts_at + _n_restarts(b) * <uint32_t>width
+    return _check_entries(b, b.data + b.keys_at, b.data + b.seqs_at, values_len)
 
 
 cdef const char* _check_entries(BlockC* b, const char* p, const char* end, uint64_t values_len) noexcept nogil:
     cdef const char* keys = p
     cdef KeyHead h
-    cdef uint64_t v = 0, klen = 0, longest = 0
+    cdef uint64_t klen = 0, longest = 0
+    cdef uint32_t v = 0, value_end
     cdef uint32_t i
     cdef uint32_t mask = (1 << b.shift) - 1
     for i in range(b.n_entries):
         if not i & mask:
-            if _restart_key(b, i >> b.shift) != <uint64_t>(p - keys) or _restart_value(b, i >> b.shift) != v:
+            if _restart(b, i >> b.shift) != <uint64_t>(p - keys):
                 return "restart point does not point at its entry"
             klen = 0
         p = _head_checked(p, end, &h)
@@ -177,15 +186,16 @@ cdef const char* _check_entries(BlockC* b, const char* p, const char* end, uint6
         klen = h.shared + h.unshared
         if klen > MAX_KEY:
             return "key longer than the limit"
-        if h.vlen > values_len - v:
-            return "value runs out of its block"
+        value_end = _value_end(b, i)
+        if value_end < v:
+            return "value ends before it starts"
         p += h.unshared
-        v += h.vlen
+        v = value_end
         if klen > longest:
             longest = klen
     if p != end or v != values_len:
         return "bytes behind the last entry of a block"
-    b.max_klen = <uint32_t>longest
+    b.max_klen = <uint16_t>longest
     return NULL
 
 
@@ -195,21 +205,23 @@ cdef int _match(const BlockC* b, uint32_t i, const char* key, size_t klen, Entry
     """Whether entry i has this key: walk the lengths from the restart point, then compare suffixes backwards."""
     cdef KeyHead heads[RUN_MAX]
     cdef const char* suffixes[RUN_MAX]
-    cdef const char* d = block_data(b)
+    cdef const char* d = b.data
     cdef uint32_t r = i >> b.shift
     cdef uint32_t last = i & ((1 << b.shift) - 1)
-    cdef const char* p = d + b.keys_at + _restart_key(b, r)
-    cdef uint64_t v = _restart_value(b, r)
+    cdef const char* p = d + b.keys_at + _restart(b, r)
+    cdef uint32_t v = _value_start(b, i)
     cdef uint64_t upto, bits
     cdef uint32_t j
+    # The value is most likely wanted, and its line comes from memory while the keys are compared.
+    lsm_prefetch(d + v)
+    lsm_prefetch(p + 64)
+    bits = _seq_bits(b, i)
     for j in range(last + 1):
         p = _head(p, &heads[j])
         suffixes[j] = p
         p += heads[j].unshared
-        v += heads[j].vlen
     if heads[last].shared + heads[last].unshared != klen:
         return 0
-    lsm_prefetch(d + b.values_at + (v - heads[last].vlen))
     upto = klen
     j = last
     while True:
@@ -220,18 +232,17 @@ cdef int _match(const BlockC* b, uint32_t i, const char* key, size_t klen, Entry
         if upto == 0:
             break
         j -= 1
-    bits = _seq_bits(b, i)
     out.key = NULL
     out.klen = klen
-    out.vlen = heads[last].vlen
-    out.value = d + b.values_at + (v - heads[last].vlen)
+    out.vlen = _value_end(b, i) - v
+    out.value = d + v
     out.seq = b.base_seq + (bits >> 1)
     out.is_delete = bits & 1
     return 1
 
 
 cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil:
-    cdef const uint8_t* tags = <const uint8_t*>block_data(b) + BLOCK_HEADER_SIZE
+    cdef const uint8_t* tags = <const uint8_t*>b.data + b.tags_at
     cdef uint8_t tag = block_tag(hash)
     cdef uint32_t at, i
     cdef unsigned int m
@@ -248,7 +259,7 @@ cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash,
 
 
 cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil:
-    cdef const uint8_t* tags = <const uint8_t*>block_data(b) + BLOCK_HEADER_SIZE
+    cdef const uint8_t* tags = <const uint8_t*>b.data + b.tags_at
     cdef uint8_t tag = block_tag(hash)
     cdef uint32_t at, i
     cdef unsigned int m
@@ -300,18 +311,18 @@ cdef inline void _decode_at(BlockIter* it) noexcept nogil:
     it.entry.key = it.kbuf
     it.entry.klen = h.shared + h.unshared
     it.entry.value = it.next_value
-    it.entry.vlen = h.vlen
     it.entry.seq = b.base_seq + (bits >> 1)
     it.entry.is_delete = bits & 1
     it.next_key = p + h.unshared
-    it.next_value += h.vlen
+    it.next_value = b.data + _value_end(b, it.index)
+    it.entry.vlen = <size_t>(it.next_value - it.entry.value)
 
 
 cdef inline void _at_restart(BlockIter* it, uint32_t r) noexcept nogil:
-    cdef const char* d = block_data(it.block)
-    it.next_key = d + it.block.keys_at + _restart_key(it.block, r)
-    it.next_value = d + it.block.values_at + _restart_value(it.block, r)
+    cdef const char* d = it.block.data
     it.index = r << it.block.shift
+    it.next_key = d + it.block.keys_at + _restart(it.block, r)
+    it.next_value = d + _value_start(it.block, it.index)
     it.forward = 1
     it.valid = 1
 
@@ -340,7 +351,7 @@ cdef void block_iter_next(BlockIter* it) noexcept nogil:
 
 cdef void block_iter_seek(BlockIter* it, const char* key, size_t klen) noexcept nogil:
     cdef const BlockC* b = it.block
-    cdef const char* keys = block_data(b) + b.keys_at
+    cdef const char* keys = b.data + b.keys_at
     cdef const char* p
     cdef KeyHead h
     cdef uint32_t low = 0
@@ -349,7 +360,7 @@ cdef void block_iter_seek(BlockIter* it, const char* key, size_t klen) noexcept 
     # The last restart point whose key is smaller: the answer stands behind it, or it is the first entry.
     while high - low > 1:
         mid = low + (high - low) // 2
-        p = _head(keys + _restart_key(b, mid), &h)
+        p = _head(keys + _restart(b, mid), &h)
         if lsm_compare(p, h.unshared, key, klen) < 0:
             low = mid
         else:
@@ -366,12 +377,12 @@ cdef void block_iter_seek(BlockIter* it, const char* key, size_t klen) noexcept 
 
 cdef int _decode_run(BlockIter* it, uint32_t r) noexcept nogil:
     cdef const BlockC* b = it.block
-    cdef const char* d = block_data(b)
+    cdef const char* d = b.data
     cdef uint32_t first = r << b.shift
     cdef uint32_t n = min(<uint32_t>(1 << b.shift), b.n_entries - first)
     cdef size_t want = n * <size_t>b.max_klen + BLOCK_SLACK
-    cdef const char* p = d + b.keys_at + _restart_key(b, r)
-    cdef const char* value = d + b.values_at + _restart_value(b, r)
+    cdef const char* p = d + b.keys_at + _restart(b, r)
+    cdef uint32_t v = _value_start(b, first)
     cdef KeyHead h
     cdef RunEntry* e
     cdef size_t at = 0, before = 0
@@ -397,14 +408,14 @@ cdef int _decode_run(BlockIter* it, uint32_t r) noexcept nogil:
         bits = _seq_bits(b, first + i)
         e.key_at = at
         e.klen = h.shared + h.unshared
-        e.value = value
-        e.vlen = h.vlen
+        e.value = d + v
+        e.vlen = _value_end(b, first + i) - v
         e.seq = b.base_seq + (bits >> 1)
         e.is_delete = bits & 1
         before = at
         at += e.klen
         p += h.unshared
-        value += h.vlen
+        v += <uint32_t>e.vlen
     it.run = r
     return ST_OK
 
@@ -454,6 +465,7 @@ cdef void block_builder_free(BlockBuilder* bb) noexcept nogil:
     buf_free(&bb.values)
     buf_free(&bb.tags)
     buf_free(&bb.restarts)
+    buf_free(&bb.ends)
     buf_free(&bb.seqs)
     buf_free(&bb.last)
     buf_free(&bb.raw)
@@ -467,6 +479,7 @@ cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil:
     bb.values.len = 0
     bb.tags.len = 0
     bb.restarts.len = 0
+    bb.ends.len = 0
     bb.seqs.len = 0
     bb.last.len = 0
     bb.raw.len = 0
@@ -482,25 +495,22 @@ cdef inline size_t _shared(const char* a, size_t an, const char* b, size_t bn) n
     return i
 
 
-cdef int _start_run(BlockBuilder* bb) noexcept nogil:
-    cdef char pair[8]
-    put_u32(pair, <uint32_t>bb.keys.len)
-    put_u32(pair + 4, <uint32_t>bb.values.len)
-    return buf_append(&bb.restarts, pair, 8)
-
-
 cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
                            uint64_t seq, int is_delete, uint64_t hash) noexcept nogil:
     cdef size_t shared = 0
     cdef uint64_t bits = seq << 1 | <uint64_t>(is_delete != 0)
     cdef uint8_t tag = block_tag(hash)
+    cdef uint32_t at = <uint32_t>bb.keys.len
     cdef char* p
     if not bb.n_entries & ((1 << bb.shift) - 1):
-        if _start_run(bb) != 0:
+        if buf_append(&bb.restarts, &at, 4) != 0:
             return ST_NO_MEMORY
     else:
         shared = _shared(bb.last.data, bb.last.len, key, klen)
-    if buf_reserve(&bb.keys, klen - shared + 30) != 0 or buf_append(&bb.values, val, vlen) != 0:
+    if buf_reserve(&bb.keys, klen - shared + 20) != 0 or buf_append(&bb.values, val, vlen) != 0:
+        return ST_NO_MEMORY
+    at = <uint32_t>bb.values.len
+    if buf_append(&bb.ends, &at, 4) != 0:
         return ST_NO_MEMORY
     if buf_append(&bb.tags, &tag, 1) != 0 or buf_append(&bb.seqs, &bits, 8) != 0:
         return ST_NO_MEMORY
@@ -509,7 +519,6 @@ cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const
     p = bb.keys.data + bb.keys.len
     p = put_varint(p, shared)
     p = put_varint(p, klen - shared)
-    p = put_varint(p, vlen)
     if klen > shared:
         memcpy(p, key + shared, klen - shared)
     bb.keys.len = <size_t>(p - bb.keys.data) + klen - shared
@@ -519,18 +528,31 @@ cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const
     return ST_OK
 
 
-cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
-    cdef char head[BLOCK_HEADER_SIZE]
-    cdef uint64_t base = bb.min_seq << 1
+cdef uint32_t _seq_width(const BlockBuilder* bb) noexcept nogil:
+    cdef const uint64_t* seqs = <const uint64_t*>bb.seqs.data
     cdef uint64_t largest = 0
-    cdef uint64_t* seqs = <uint64_t*>bb.seqs.data
-    cdef char wide[8]
     cdef uint32_t width = 0
     cdef uint32_t i
     for i in range(bb.n_entries):
-        largest = max(largest, seqs[i] - base)
+        largest = max(largest, seqs[i] - (bb.min_seq << 1))
     while width < 8 and largest > lsm_width_mask(width):
         width += 1
+    return width
+
+
+cdef void _put_offsets(GrowBuf* raw, const GrowBuf* offsets, uint32_t width) noexcept nogil:
+    cdef size_t i
+    for i in range(offsets.len // 4):
+        memcpy(raw.data + raw.len, offsets.data + 4 * i, width)
+        raw.len += width
+
+
+cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
+    cdef char head[BLOCK_HEADER_SIZE]
+    cdef const uint64_t* seqs = <const uint64_t*>bb.seqs.data
+    cdef uint32_t width = _seq_width(bb)
+    cdef uint32_t offset_width = 2 if bb.keys.len <= 0xFFFF and bb.values.len <= 0xFFFF else 4
+    cdef uint32_t i
     memset(head, 0, BLOCK_HEADER_SIZE)
     put_u64(head, bb.min_seq)
     put_u32(head + 8, bb.n_entries)
@@ -538,17 +560,20 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     put_u32(head + 16, <uint32_t>bb.values.len)
     head[20] = <char>bb.shift
     head[21] = <char>width
+    head[22] = <char>offset_width
     bb.raw.len = 0
-    if buf_reserve(&bb.raw, block_builder_size(bb) + 8 * <size_t>bb.n_entries + BLOCK_SLACK) != 0:
+    # The estimate may be short of 2 bytes per offset and 8 per sequence number; a trailer comes behind.
+    if buf_reserve(&bb.raw, block_builder_size(bb) + 12 * <size_t>bb.n_entries + BLOCK_SLACK) != 0:
         return ST_NO_MEMORY
-    buf_append(&bb.raw, head, BLOCK_HEADER_SIZE)
-    buf_append(&bb.raw, bb.tags.data, bb.tags.len)
-    buf_append(&bb.raw, bb.restarts.data, bb.restarts.len)
-    for i in range(bb.n_entries):
-        put_u64(wide, seqs[i] - base)
-        buf_append(&bb.raw, wide, width)
-    buf_append(&bb.raw, bb.keys.data, bb.keys.len)
     buf_append(&bb.raw, bb.values.data, bb.values.len)
+    buf_append(&bb.raw, bb.keys.data, bb.keys.len)
+    for i in range(bb.n_entries):
+        put_u64(bb.raw.data + bb.raw.len, seqs[i] - (bb.min_seq << 1))
+        bb.raw.len += width
+    _put_offsets(&bb.raw, &bb.ends, offset_width)
+    _put_offsets(&bb.raw, &bb.restarts, offset_width)
+    buf_append(&bb.raw, bb.tags.data, bb.tags.len)
+    buf_append(&bb.raw, head, BLOCK_HEADER_SIZE)
     return ST_OK
 
 
@@ -582,7 +607,7 @@ cdef class BlockView:
         self.b = block_alloc(len(raw))
         if self.b == NULL:
             raise MemoryError("block")
-        memcpy(block_data(self.b), <const char*>raw, len(raw))
+        memcpy(self.b.data, <const char*>raw, len(raw))
         problem = block_check(self.b)
         if problem != NULL:
             raise ValueError(problem.decode())
@@ -605,7 +630,7 @@ cdef class BlockView:
         return self.b.seq_width
 
     def tags(self):
-        return block_data(self.b)[BLOCK_HEADER_SIZE:BLOCK_HEADER_SIZE + self.b.n_entries]
+        return self.b.data[self.b.tags_at:self.b.tags_at + self.b.n_entries]
 
     cdef object _entry(self):
         cdef Entry* e = &self.it.entry

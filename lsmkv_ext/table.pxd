@@ -107,9 +107,9 @@ cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
     cdef BlockC* b = <BlockC*>lsm_load_ptr(<void**>&t.blocks[i])
     if b != NULL:
         lsm_prefetch(b)
-        lsm_prefetch(<char*>b + 64)
-        lsm_prefetch(<char*>b + 128)
-        lsm_prefetch(<char*>b + 192)
+        lsm_prefetch(<char*>b - 64)
+        lsm_prefetch(<char*>b - 128)
+        lsm_prefetch(<char*>b - 192)
 
 
 # Pinned block i, from the cache or the disk.

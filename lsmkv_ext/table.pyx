@@ -9,7 +9,6 @@ from lsmkv_ext cimport native
 from lsmkv_ext.block cimport (
     block_alloc,
     block_check,
-    block_data,
     block_free,
     block_get,
     block_iter_close,
@@ -152,7 +151,7 @@ cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t off
     b = block_alloc(raw_size)
     if b == NULL:
         return fail_memory(st, "block")
-    code = frame_unpack(t, frame, n, raw_size, compression, block_data(b), offset, st)
+    code = frame_unpack(t, frame, n, raw_size, compression, b.data, offset, st)
     if code != ST_OK:
         block_free(b)
         return code
@@ -168,14 +167,15 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
     b = block_alloc(n)
     if b == NULL:
         return fail_memory(st, "block")
-    code = table_pread(t, block_data(b), n, offset, st)
+    code = table_pread(t, b.data, n, offset, st)
     if code == ST_OK:
-        code = frame_check(t, block_data(b), n, KIND_DATA, offset, &raw_size, &compression, st)
+        code = frame_check(t, b.data, n, KIND_DATA, offset, &raw_size, &compression, st)
     if code == ST_OK and compression == FRAME_STORED:
+        # The trailer stays behind the data.
         b.raw_size = raw_size
         return _check_block(t, b, offset, out, st)
     if code == ST_OK:
-        code = table_decode_block(t, block_data(b), n, offset, out, st)
+        code = table_decode_block(t, b.data, n, offset, out, st)
     block_free(b)
     return code
 
@@ -267,9 +267,9 @@ cdef int table_get(TableC* t, const char* key, size_t klen, uint64_t hash, ReadC
     if rc.gil_held:
         b = table_peek_block(t, i)
     if lsm_likely(b != NULL):
-        lsm_prefetch(<char*>b + 64)
-        lsm_prefetch(<char*>b + 128)
-        lsm_prefetch(<char*>b + 192)
+        lsm_prefetch(<char*>b - 64)
+        lsm_prefetch(<char*>b - 128)
+        lsm_prefetch(<char*>b - 192)
         rc.cache_hits += 1
         cache_touch(b)
     else:

@@ -5,11 +5,9 @@ from libc.string cimport memset
 
 from lsmkv_ext cimport native
 from lsmkv_ext.block cimport (
-    BLOCK_HEADER_SIZE,
     BlockC,
     BlockIter,
     Entry,
-    block_data,
     block_iter_close,
     block_iter_first,
     block_iter_init,
@@ -55,7 +53,7 @@ cdef int _entry_problems(TableC* t, const BlockC* b, uint32_t block, uint32_t i,
         found |= BAD_RANGE
     if _beside_index(t, block, e):
         found |= BAD_INDEX
-    if <uint8_t>block_data(b)[BLOCK_HEADER_SIZE + i] != block_tag(hash):
+    if <uint8_t>b.data[b.tags_at + i] != block_tag(hash):
         found |= BAD_TAG
     if not filter_probe(&t.filter, hash):
         found |= BAD_FILTER
