@@ -24,6 +24,7 @@ def database(path: Path) -> None:
         "target_file_size": 96 << 10,
         "l0_compaction_trigger": 12,
         "stats_export": True,
+        "wal": "write",  # no space allocated ahead, so that copies of the folder are small
     }
     scratch = path.with_name(path.name + ".open")
     with lsmkv.open(scratch, **small) as db:

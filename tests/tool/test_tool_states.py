@@ -208,8 +208,6 @@ def test_logs_lying_anywhere(lab, form):
         dump = run("wal dump lost.wal", form)
         assert dump.code == 1 and "user:00042" in dump.out
         assert run("wal verify lost.wal", form).code == 1
-    Path("lost.wal").write_bytes(whole[:5000])
-    assert run("wal dump lost.wal", form).code == 0  # only the unused rest was cut off
     Path("lost.wal").write_bytes(whole[:100])
     for command in ("dump", "verify"):
         assert run(f"wal {command} lost.wal", form).code == 1

@@ -1,0 +1,193 @@
+"""The command as a program: start-up, pipes, signals, a database that another process has open."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from toolrunner import program
+
+OWNER = """
+import lsmkv, sys
+with lsmkv.open(sys.argv[1], stats_export=True) as db:
+    for i in range(2000):
+        db.put(b"k%05d" % i, b"v" * 50)
+    db.flush()
+    db.put(b"unflushed", b"1")
+    for i in range(3000):
+        db.get(b"k%05d" % (2 * i))
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def owner(tmp_path):
+    """Another process that has the database open and exports its figures."""
+    path = tmp_path / "db"
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    yield path
+    process.stdin.write("\n")
+    process.stdin.close()
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+def test_it_works_beside_the_owner_and_writes_nothing(owner):
+    assert program("db", "get", owner, "unflushed").out == "1\n"
+    assert program("db", "scan", owner, "--count").out == "2001\n"
+    assert program("verify", owner, "--deep").code == 0
+    info = program("db", "info", owner, "--json").json["result"]
+    assert info["in_use"] and info["entries"] == 2000
+
+
+def test_it_does_not_write_to_what_another_process_has_open(owner):
+    for line in (
+        "db put DB k v --yes",
+        "db compact DB --yes",
+        "db destroy DB --yes",
+        "repair DB --apply --yes",
+    ):
+        outcome = program(*[owner if word == "DB" else word for word in line.split()])
+        assert outcome.code == 3 and "another process has the database open" in outcome.err
+    assert program("db", "get", owner, "k").code == 1
+
+
+def test_top_shows_the_running_database(owner):
+    while not (owner / "STATS").exists():
+        time.sleep(0.05)
+    outcome = program("top", owner, "--count", 2, "--interval", 0.7, "--jsonl")
+    first, second = outcome.lines
+    assert outcome.code == 0 and first["rates"] is None
+    assert second["rates"]["gets"] == 0 and not second["stale"]
+    assert second["stats"]["reads"]["gets"] == 3000
+    human = program("top", owner, "--count", 1).out
+    assert "3,000 lookups" in human and "L0" in human
+
+
+def test_the_tool_starts_quickly():
+    """Imports alone: the heavy ones wait until a command needs them."""
+    code = """
+        import sys
+        import lsmkv_tool.cli
+        heavy = {"rich", "lsmkv", "lsmkv_ext", "lz4", "xxhash", "importlib.metadata", "asyncio", "http"}
+        print(sorted(heavy & {name.split(".")[0] for name in sys.modules} | heavy & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(shared):
+    command = f"{sys.executable} -m lsmkv_tool db scan mydb | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("user:00000\t")
+
+
+def test_an_interrupt_is_130(shared):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lsmkv_tool", "top", "mydb"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert b"mydb" in process.stdout.readline()  # it runs, and would for ever
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err == b"lsmkv-tool: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["no-such-command"], ["db", "get"], ["db", "scan", "x", "--limit", "-1"]]
+)
+def test_usage_errors_are_2(args):
+    outcome = program(*args)
+    assert outcome.code == (2 if args else outcome.code) and outcome.code in (0, 2)
+    assert "Usage:" in outcome.out + outcome.err
+
+
+def in_terminal(*args, answer=b"", cwd=None):
+    """(exit code, what appeared) of the tool on a terminal of its own."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(cwd)
+        os.environ.update(TERM="xterm-256color", COLUMNS="120")
+        os.environ.pop("NO_COLOR", None)
+        os.execv(sys.executable, [sys.executable, "-m", "lsmkv_tool", *args])
+    os.write(fd, answer)
+    seen = b""
+    while True:
+        select.select([fd], [], [], 60)
+        try:
+            part = os.read(fd, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    return os.waitstatus_to_exitcode(status), seen.decode()
+
+
+def test_colour_on_a_terminal_and_none_in_a_pipe(shared):
+    code, seen = in_terminal("filter", "heat", "table.sst", cwd=shared)
+    assert code == 0 and "\x1b[38;2;" in seen
+    code, seen = in_terminal("sst", "ls", "table.sst", cwd=shared)
+    assert code == 0 and "table.sst" in seen and "\x1b[1m" in seen
+    assert "\x1b" not in program("filter", "heat", "table.sst").out + program("sst", "ls", "table.sst").out
+
+
+def test_a_command_that_changes_asks_on_a_terminal(lab):
+    code, seen = in_terminal("db", "put", "mydb", "k", "v", answer=b"n\n", cwd=lab)
+    assert code == 1 and "[y/N]" in seen and "nothing was changed" in seen
+    assert program("db", "get", "mydb", "k").code == 1
+    code, _ = in_terminal("db", "put", "mydb", "k", "v", answer=b"y\n", cwd=lab)
+    assert code == 0 and program("db", "get", "mydb", "k").out == "v\n"
+
+
+def test_the_shell_prompts_on_a_terminal(lab):
+    code, seen = in_terminal("shell", "mydb", answer=b"get user:00050\nexit\n", cwd=lab)
+    assert code == 0 and "lsmkv mydb>" in seen and "Person 50" in seen
+
+
+def test_a_progress_bar_appears_after_a_second_and_goes_away(tmp_path):
+    code = "from lsmkv_tool import progress\nimport time\n"
+    code += "progress.DELAY = 0.0\nwith progress.Progress('working', 4) as p:\n"
+    code += "    p.next = 0\n    p.step(1, 'first')\n"
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    seen = b""
+    while True:
+        try:
+            part = os.read(fd, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.waitpid(pid, 0)
+    os.close(fd)
+    assert b"working [######" in seen and b"25%" in seen and seen.endswith(b"\r\x1b[K")
+    assert "working" not in program("plan", "--keys", "1M").err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(shell):
+    assert "_LSMKV_TOOL_COMPLETE" in program("completion", shell).out
+
+
+def test_completion_completes_commands():
+    environment = os.environ | {
+        "_LSMKV_TOOL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "lsmkv-tool fil",
+        "COMP_CWORD": "1",
+    }
+    script = "import sys; sys.argv[0] = 'lsmkv-tool'; from lsmkv_tool.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert "filter" in done.stdout
