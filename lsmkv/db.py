@@ -193,6 +193,11 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             if len(last) == 65535:
                 self.delete(last)
 
+    def _poison(self, error: BaseException) -> None:
+        """Also called by the engine for a log that could not be synced: the background stops too."""
+        super()._poison(error)
+        self._versions.poison(error)
+
     def _on_full(self) -> None:
         """The engine's hook: runs in a writer's thread that holds the writer slot."""
         self._scheduler.wait_for_room(self.options.max_write_buffers - 1)

@@ -17,13 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from lsmkv_ext.cache import BlockCache
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers
-from lsmkv_ext.log import LogWriter, replay_log
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
-
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError, IOError, SyncError
@@ -32,6 +25,7 @@ from lsmkv.jobs import Jobs
 from lsmkv.lockfile import is_locked
 from lsmkv.manifest import (
     ManifestState,
+    SyncError,
     read_current,
     read_manifest,
     replace_file,
@@ -40,6 +34,12 @@ from lsmkv.manifest import (
 from lsmkv.options import Options
 from lsmkv.version import FileMeta
 from lsmkv.version_set import VersionSet, file_meta
+from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.fdpool import FdPool
+from lsmkv_ext.job import FileNumbers
+from lsmkv_ext.log import LogWriter, replay_log
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -268,6 +268,9 @@ def undo_on_failure() -> Iterator[Callable[[str], None]]:
     made: list[str] = []
     try:
         yield made.append
+    except SyncError:
+        # What reached the disk is open: the new state may be the one that counts, and these files its data.
+        raise
     except BaseException:
         for path in made:
             with suppress(FileNotFoundError):
@@ -323,8 +326,8 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
         versions.start(VersionEdit(logged=False, reason="create"))
     with undo_on_failure() as made:
         added: tuple[tuple[int, FileMeta], ...] = ()
-        if memtables:
-            output = _flush_replayed(versions, memtables)
+        # No output at all where the log held nothing but deletes of nothing.
+        for output in Jobs(versions).write_memtables(memtables)["outputs"] if memtables else ():
             made(filenames.table_path(directory, output["number"]))
             f = file_meta(output, 0)
             added = ((0, f),)
@@ -345,12 +348,6 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
         )
     versions.rotate(active, writer)
     write_options(versions)
-
-
-def _flush_replayed(versions: VersionSet, memtables: list[Memtable]) -> dict[str, Any]:
-    (output,) = Jobs(versions).write_memtables(memtables)["outputs"]
-    result: dict[str, Any] = output
-    return result
 
 
 def new_memtable(versions: VersionSet) -> Memtable:

@@ -147,6 +147,18 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert lsmkv.verify(path)
 
 
+def test_a_log_with_nothing_but_deletes_of_nothing(path):
+    db = lsmkv.open(path)
+    with db.write_batch() as batch:
+        batch.delete_range(b"a", b"a")
+    db._shut(flush=False)
+    with lsmkv.open(path) as db:
+        assert db.recovery_report.records == 1
+        assert len(db) == 0
+        db[b"a"] = b"1"
+        db.flush()
+
+
 def test_without_a_log_close_flushes(path):
     with lsmkv.open(path, wal=None) as db:
         fill(db)

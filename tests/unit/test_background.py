@@ -1,0 +1,149 @@
+"""Background work: off the GIL, back pressure, errors."""
+
+import itertools
+import os
+import shutil
+import sys
+import threading
+import time
+
+import pytest
+from treetext import tree
+
+import lsmkv
+from lsmkv.options import Options
+from lsmkv.scheduler import LAST_DELAY_NS, pressure
+from lsmkv_ext.job import FileNumbers, Job
+from lsmkv_ext.table import Table
+
+
+def make_table(path, count, step, value=b"v" * 40):
+    with lsmkv.SSTWriter(path) as writer:
+        for i in range(0, count, step):
+            writer.put(b"%012d" % i, value)
+    return Table(path, int(path.stem))
+
+
+def test_a_job_needs_the_gil_neither_for_its_first_byte_nor_for_its_last(tmp_path):
+    """While a job merges, this thread computes in pure Python and never lets the GIL go."""
+    inputs = [
+        make_table(tmp_path / "000001.sst", 300_000, 2),
+        make_table(tmp_path / "000002.sst", 300_000, 3),
+    ]
+    job = Job(inputs, directory=str(tmp_path), numbers=FileNumbers(3), output_level=1, below=[])
+    results = []
+    worker = threading.Thread(target=lambda: results.append(job.run()))
+    before = sys.getswitchinterval()
+    worker.start()
+    while not job.progress["entries_done"]:
+        time.sleep(0)
+    sys.setswitchinterval(1e6)
+    try:
+        began = job.progress["entries_done"]
+        deadline = time.monotonic() + 60
+        # The one output counts as written when it is finished and synced.
+        while not job.progress["bytes_written"] and time.monotonic() < deadline:
+            pass
+        ended = job.progress
+    finally:
+        sys.setswitchinterval(before)
+    worker.join()
+    assert began < ended["entries_done"] == 200_000
+    assert ended["bytes_written"] == results[0]["bytes_written"] > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "stopped"), [(0, False), (19, False), (20, False), (35, False), (36, True)]
+)
+def test_the_stop_comes_only_at_the_limit(files, stopped):
+    version = tree("L0: " + " ".join(f"{n}[a-z]" for n in range(1, files + 1)) if files else "")
+    assert pressure(version, Options()).stopped == stopped
+
+
+def test_writers_are_slowed_smoothly():
+    options = Options()
+    delays = []
+    for files in range(1, 37):
+        version = tree("L0: " + " ".join(f"{n}[a-z]" for n in range(1, files + 1)))
+        delays.append(pressure(version, options).delay_ns)
+    assert delays[:19] == [0] * 19
+    slow = delays[19:]
+    assert all(0 < a < b for a, b in itertools.pairwise(slow))
+    assert all(b / a < 2 for a, b in itertools.pairwise(slow))
+    assert slow[-1] == LAST_DELAY_NS
+
+
+def test_debt_below_l0_slows_too():
+    options = Options(write_buffer_size=4096, target_file_size=4096)
+    assert pressure(tree("L1: 1[a-z]40000\nL2: 2[a-z]400000"), options).delay_ns == 0
+    assert pressure(tree("L1: 1[a-z]900000\nL2: 2[a-z]900000"), options).delay_ns > 0
+
+
+def test_a_corrupt_block_stops_its_compaction_and_nothing_else(tmp_path):
+    path = tmp_path / "db"
+    options = {"l0_compaction_trigger": 100, "l0_slowdown_trigger": 100, "l0_stop_trigger": 100}
+    with lsmkv.open(path, **options) as db:
+        for prefix in (b"a", b"m"):
+            for i in range(300):
+                db[prefix + b"%04d" % i] = os.urandom(50)
+            db.flush()
+    victim = min(path.glob("*.sst"))
+    data = bytearray(victim.read_bytes())
+    data[40] ^= 1
+    victim.write_bytes(bytes(data))
+    with lsmkv.open(path, **options) as db:
+        with pytest.raises(lsmkv.CorruptionError, match=victim.name) as raised:
+            db.get(b"a0000")
+        assert raised.value.file.endswith(victim.name)
+        assert raised.value.offset is not None
+        assert db.get(b"a0299") is not None
+        for i in range(10):
+            db[b"a%04d" % i] = b"new"
+            db[b"m%04d" % i] = b"new"
+        db.flush()
+        with pytest.raises(lsmkv.CorruptionError):
+            db.compact_range(b"a", b"b")
+        assert victim.exists()
+        assert db[b"a0000"] == b"new" and db[b"m0000"] == b"new" and len(db[b"m0299"]) == 50
+        db[b"z"] = b"writes go on"
+        db.flush()
+    assert db.closed
+
+
+def test_a_full_disk_heals(tmp_path):
+    """A quota in the shape of a small file system: skipped where none can be mounted."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if (
+        os.geteuid()
+        or shutil.which("mount") is None
+        or os.system(f"mount -t tmpfs -o size=24m none {mount} 2>/dev/null")
+    ):
+        pytest.skip("needs to mount a small tmpfs")
+    try:
+        filler = mount / "filler"
+        with lsmkv.open(mount / "db", write_buffer_size=65536) as db:
+            db[b"before"] = b"1"
+            db.flush()
+            with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
+                while file.write(b"x" * 4096):
+                    pass
+            acknowledged = {}
+            with pytest.raises(lsmkv.IOError) as raised:
+                for i in range(100_000):
+                    key = b"%06d" % i
+                    db[key] = os.urandom(100)
+                    acknowledged[key] = db[key]
+            assert raised.value.errno == 28
+            assert db[b"before"] == b"1"
+            assert all(db[key] == value for key, value in acknowledged.items())
+            filler.unlink()
+            db[b"after"] = b"2"
+            db.flush()
+            assert db[b"after"] == b"2"
+            assert all(db[key] == value for key, value in acknowledged.items())
+        with lsmkv.open(mount / "db") as db:
+            assert db[b"after"] == b"2"
+            assert all(db[key] == value for key, value in acknowledged.items())
+    finally:
+        os.system(f"umount {mount}")
