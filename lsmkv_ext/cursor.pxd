@@ -56,6 +56,7 @@ cdef class Scan(Child):
     cdef int add_ranges(self) except -1
     cdef int fail(self) except -1
     cdef object path_of(self, uint64_t number)
+    cdef int make_room(self) except -1
     cdef int from_bound(self, int direction) except -1
     cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1
     cdef int check(self) except -1

@@ -39,6 +39,7 @@ from lsmkv_ext.errors import ClosedError, IteratorInvalidError
 cdef enum:
     FIRST_CHUNK = 4             # a seek usually wants a few
     LARGEST_CHUNK = 512
+    FIRST_BYTES = 1600
     OFF_GIL = 64                # chunks from this size on are filled without the GIL
     CHUNK_BYTES = 256 << 10
     # where a fill starts
@@ -196,8 +197,7 @@ cdef class Scan(Child):
         self.rc.fill_cache = fill_cache
         self.rc.scan = True
         self.orders = <MemOrder**>malloc((v.n_memtables + 1) * sizeof(MemOrder*))
-        self.items = <ChunkItem*>malloc(LARGEST_CHUNK * sizeof(ChunkItem))
-        if self.orders == NULL or self.items == NULL:
+        if self.orders == NULL:
             raise MemoryError("iterator")
         status_clear(&self.st)
         self.open_ = True
@@ -341,7 +341,6 @@ cdef class Scan(Child):
         f.bytes_ = &self.bytes_
         f.used = &self.used
         f.capacity = &self.capacity
-        f.items = self.items
         f.n_items = &n_items
         f.most = self.next_size
         f.want_value = self.want_value
@@ -349,6 +348,8 @@ cdef class Scan(Child):
         self.used = 0
         self.n_items = 0
         self.chunk_direction = direction
+        self.make_room()
+        f.items = self.items
         self.gate.inflight += 1
         self.busy = True
         if self.next_size >= OFF_GIL:
@@ -366,10 +367,24 @@ cdef class Scan(Child):
         self.n_items = n_items
         self.live = more > 0
         if self.next_size < LARGEST_CHUNK:
-            self.next_size *= 4
-            if self.next_size > LARGEST_CHUNK:
-                self.next_size = LARGEST_CHUNK
+            self.next_size *= 2 if self.next_size == FIRST_CHUNK else 4
         self.n_steps += self.n_items
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Space for next_size items, and for the bytes of a few."""
+        cdef ChunkItem* items
+        if self.cap_items < self.next_size:
+            items = <ChunkItem*>realloc(self.items, self.next_size * sizeof(ChunkItem))
+            if items == NULL:
+                raise MemoryError("iterator")
+            self.items = items
+            self.cap_items = self.next_size
+        if self.bytes_ == NULL:
+            self.bytes_ = <char*>malloc(FIRST_BYTES)
+            if self.bytes_ == NULL:
+                raise MemoryError("iterator")
+            self.capacity = FIRST_BYTES
         return 0
 
     cdef int from_bound(self, int direction) except -1:
