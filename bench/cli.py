@@ -247,7 +247,7 @@ def _show(gathered: Any) -> None:
 
 
 def _save(gathered: Any, args: argparse.Namespace) -> None:
-    from .store import save_csv, save_json
+    from .store import save_csv, save_json, save_text
 
     if args.json:
         save_json(gathered, args.json)
@@ -256,11 +256,9 @@ def _save(gathered: Any, args: argparse.Namespace) -> None:
     if args.csv:
         save_csv(gathered, args.csv)
     if args.markdown:
-        from pathlib import Path
-
         from .report import markdown_page
 
-        Path(args.markdown).write_text(markdown_page(gathered), encoding="utf-8")
+        save_text(markdown_page(gathered), args.markdown)
     if args.plot:
         from .plot import save_plot
 

@@ -56,6 +56,12 @@ def _slim(result: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
+def save_text(text: str, path: str) -> None:
+    _parent(path)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def load_json(path: str) -> Gathered:
     with open(path, encoding="utf-8") as file:
         return Gathered.from_dict(json.load(file))

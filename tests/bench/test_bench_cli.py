@@ -95,7 +95,7 @@ def test_same_seed_same_answers_for_every_engine(bench: Any) -> None:
 
 
 def test_outputs_and_compare(tmp_path: Path) -> None:
-    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "md")}
+    files = {kind: tmp_path / "new" / f"out.{kind}" for kind in ("json", "csv", "md")}
     words = ["--num=500", "--engines=dict", "--benchmarks=fillrandom,readrandom", "--histogram"]
     done = run_cli(
         *words, "--json", str(files["json"]), "--csv", str(files["csv"]), "--markdown", str(files["md"])

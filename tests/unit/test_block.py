@@ -14,7 +14,10 @@ keys = st.one_of(
     st.integers(0, 300).map(lambda n: b"x" * 200 + b"%d" % n),
 )
 rows = st.dictionaries(
-    keys, st.tuples(st.binary(max_size=200), st.integers(0, 2**62 - 1), st.booleans()), min_size=1, max_size=60
+    keys,
+    st.tuples(st.binary(max_size=200), st.integers(0, 2**62 - 1), st.booleans()),
+    min_size=1,
+    max_size=60,
 )
 
 

@@ -198,7 +198,8 @@ def test_many_threads_on_a_small_cache(path):
                 if rng.random() < 0.05:
                     assert table.count(fill_cache=True, reverse=rng.random() < 0.5)[0] == 5000
                 if rng.random() < 0.1:
-                    got = list(table.entries(key(i), key(i + 80), fill_cache=True, reverse=rng.random() < 0.5))
+                    reverse = rng.random() < 0.5
+                    got = list(table.entries(key(i), key(i + 80), fill_cache=True, reverse=reverse))
                     assert all(rows[k] == (v, s) for k, v, s in got)
                     assert len(got) == min(80, 5000 - i)
         except BaseException as error:

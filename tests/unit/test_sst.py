@@ -62,7 +62,7 @@ def test_an_empty_table(tmp_path):
 def test_unsorted_keys_are_refused_and_the_rest_is_kept(tmp_path, second):
     with SSTWriter(tmp_path / "t.sst") as writer:
         writer.put(b"b", b"1")
-        with pytest.raises(ValueError, match="strictly increasing order: b'.?' after b'b'"):
+        with pytest.raises(ValueError, match=r"strictly increasing order: b'.?' after b'b'"):
             writer.put(second, b"2")
         writer.put(b"c", b"3")
     assert dict(SSTReader(tmp_path / "t.sst").items()) == {b"b": b"1", b"c": b"3"}

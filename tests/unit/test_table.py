@@ -1,4 +1,4 @@
-"""Tables on disk against a sorted dict: gets, seeks and scans in both directions, through every way of reading."""
+"""Tables on disk against a sorted dict: gets, seeks and scans both ways, through every way of reading."""
 
 import bisect
 import os
@@ -92,7 +92,7 @@ def test_the_index_names_the_right_block(folder, rows, layout, probes):
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 63, 64, 65, 512, 513, 4097])
 def test_index_tree_of_every_depth(tmp_path, n):
-    """One entry per block: n blocks, prefixes that tie (shared 8 bytes after the common part) and that do not."""
+    """One entry per block; prefixes that tie (8 bytes shared after the common part) and that do not."""
     rows = {b"p" + b"%06d" % (i // 3) + b"ssssssss" + bytes([i % 3]): (b"", i) for i in range(n)}
     write_table(tmp_path / "t.sst", rows, block_size=1)
     table = Table(tmp_path / "t.sst")
@@ -115,7 +115,8 @@ def test_separators_are_short(tmp_path):
 
 
 def test_big_entries_stand_alone(tmp_path):
-    rows = {b"a": (b"1", 1), b"b": (b"2" * 3_000_000, 2), b"c": (b"3", 3), b"d" * 65535: (os.urandom(100_000), 4)}
+    rows = {b"a": (b"1", 1), b"b": (b"2" * 3_000_000, 2), b"c": (b"3", 3)}
+    rows[b"d" * 65535] = (os.urandom(100_000), 4)
     write_table(tmp_path / "t.sst", rows)
     table = Table(tmp_path / "t.sst", 1, BlockCache(1 << 20))
     assert [b["n_entries"] for b in table.block_layout()] == [1, 1, 1, 1]
@@ -127,7 +128,8 @@ def test_big_entries_stand_alone(tmp_path):
 
 def test_properties_and_layout(tmp_path):
     rows = numbered(500)
-    summary = write_table(tmp_path / "t.sst", rows, level=3, number=42, seed=99, block_size=512, restart_interval=16)
+    layout = {"block_size": 512, "restart_interval": 16}
+    summary = write_table(tmp_path / "t.sst", rows, level=3, number=42, seed=99, **layout)
     table = Table(tmp_path / "t.sst", 42)
     props = table.properties
     assert props["n_deletes"] == sum(v is None for v, _ in rows.values())
@@ -141,7 +143,8 @@ def test_properties_and_layout(tmp_path):
     assert sum(b["n_entries"] for b in layout) == 500
     assert sum(b["size"] for b in layout) == props["data_bytes"] == layout[-1]["offset"] + layout[-1]["size"]
     info = table.filter_info
-    assert (info["usable"], info["millibits"], info["k"], info["level"], info["n_keys"]) == (True, 10000, 6, 3, 500)
+    assert info["usable"]
+    assert (info["millibits"], info["k"], info["level"], info["n_keys"]) == (10000, 6, 3, 500)
     assert table.memory > info["bytes"]
 
 
@@ -242,7 +245,7 @@ def test_descriptor_pool(tmp_path):
 
 @pytest.mark.parametrize("pool_knows_the_limit", [True, False])
 def test_a_thousand_tables_under_forty_descriptors(tmp_path, pool_knows_the_limit):
-    """The pool stays below the process's limit; where that sank later, EMFILE closes another one and goes on."""
+    """The pool stays below the process's limit; where that sank later, EMFILE closes another one."""
     script = """
         import resource, sys
         from pathlib import Path
@@ -289,7 +292,10 @@ def test_a_rebuilt_filter_keeps_the_data(folder, rows, layout, millibits):
     assert (folder / "new.sst").read_bytes()[:data] == (folder / "old.sst").read_bytes()[:data]
     assert list(new.entries()) == listed(rows)
     assert new.verify() == []
-    same = ("n_entries", "n_deletes", "n_range_deletes", "min_seq", "max_seq", "smallest", "largest", "n_blocks")
+    same = (
+        *("n_entries", "n_deletes", "n_range_deletes", "n_blocks"),
+        *("min_seq", "max_seq", "smallest", "largest"),
+    )
     assert {k: new.properties[k] for k in same} == {k: old.properties[k] for k in same}
     assert new.range_deletes == old.range_deletes
     assert new.separators() == old.separators()

@@ -1,4 +1,4 @@
-"""Every byte of a table file damaged in turn: an error that names the place, or the right answers; nothing else."""
+"""Every byte of a table file damaged in turn: an error that names the place, or the right answers."""
 
 import pytest
 from tables import listed, numbered, write_table
@@ -75,9 +75,10 @@ def test_a_block_at_the_wrong_place(tmp_path):
     rows = {b"%04d" % i: (b"v" * 50, 1) for i in range(100)}
     path = tmp_path / "t.sst"
     write_table(path, rows, block_size=200, compression=None)
-    layout = Table(path).block_layout()
-    first, second = layout[1], layout[2]
-    assert first["size"] == second["size"]
+    by_size: dict[int, list[dict]] = {}
+    for block in Table(path).block_layout():
+        by_size.setdefault(block["size"], []).append(block)
+    first, second, *_ = max(by_size.values(), key=len)
     raw = bytearray(path.read_bytes())
     a, b, n = first["offset"], second["offset"], first["size"]
     raw[a : a + n], raw[b : b + n] = raw[b : b + n], raw[a : a + n]
