@@ -133,7 +133,7 @@ def space(out: Output, db: str) -> None:
     add("filters", len([m for m in files_ if m.filter_bytes]), sum(meta.filter_bytes for meta in files_))
     other = sum(meta.size - meta.data_bytes - meta.index_bytes - meta.filter_bytes for meta in files_)
     add("range deletes, properties, footers", len(files_), other)
-    add("logs in use", len(tree.live_logs), sum(e.size for e in tree.live_logs), "allocated ahead")
+    add("logs in use", len(tree.live_logs), sum(e.size for e in tree.live_logs), "space is allocated ahead")
     add("manifests", len(tree.of_kind("manifest")), sum(e.size for e in tree.of_kind("manifest")))
     small = [e for e in tree.entries if e.kind in ("current", "lock", "options", "stats")]
     add("small files", len(small), sum(e.size for e in small))

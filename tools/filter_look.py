@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -77,8 +76,8 @@ def debts_of(tree: Tree | None) -> dict[int, str]:
 def ls(out: Output, path: str) -> None:
     """List filters: level, bits, k, keys, fill, expected false positive rate, debt.
 
-    `observed` is what lookups saw, where the owner of a running database exports it (stats_export=True). A
-    damaged filter answers "maybe" to everything and makes the exit code 1.
+    `observed` is what lookups saw at that level, where the owner of a running database exports it
+    (stats_export=True). A damaged filter answers "maybe" to everything and makes the exit code 1.
     """
 
     def look(tables: list[Place], tree: Tree | None) -> list[dict[str, Any]]:
@@ -166,13 +165,22 @@ def interval(positives: int, n: int) -> tuple[float, float]:
 
 
 TOLERANCE = 0.05
+BLOCK_BITS = 512
 
 
-def filling_luck(fills: Sequence[float], k: int, blocks: int) -> float:
-    """How far one filter's rate may lie from the mean over all fillings: much for few blocks."""
-    rates = [fill**k for fill in fills]
-    mean = sum(rates) / len(rates)
-    return Z * math.sqrt(sum((rate - mean) ** 2 for rate in rates) / len(rates) / blocks)
+def filling_luck(keys: int, blocks: int, k: int) -> float:
+    """How far one filter's rate may lie from the mean over all fillings: much for few blocks.
+
+    Keys fall on blocks at random (Poisson), and a block's rate grows steeply with its keys. Four deviations.
+    """
+    load = keys / blocks
+    weight, mean, square = math.exp(-load), 0.0, 0.0
+    for n in range(1, int(load + 12 * math.sqrt(load) + 20)):
+        weight *= load / n
+        rate = (1 - (1 - 1 / BLOCK_BITS) ** (k * n)) ** k
+        mean += weight * rate
+        square += weight * rate * rate
+    return 4 * math.sqrt(max(0.0, square - mean * mean) / blocks)
 
 
 def measure(place: Place, probes: int | None, seed: int) -> dict[str, Any]:
@@ -190,7 +198,7 @@ def measure(place: Place, probes: int | None, seed: int) -> dict[str, Any]:
         # Enough positives for a bound of about 5 % of the rate, but never more than a second or two.
         n = probes or int(min(1e7, max(1e5, 4500 / max(expected, 1e-9))))
         positives = table.positives(n, seed)
-        luck = filling_luck(table.fills(1 << 16), found["k"], found["blocks"])
+        luck = filling_luck(found["keys"], found["blocks"], found["k"])
     low, high = interval(positives, n)
     if low > expected * (1 + TOLERANCE) + luck:
         verdict = "worse"

@@ -29,10 +29,15 @@ class Column:
     name: str
     show: Callable[[Any], str] = str
     right: bool = False
+    rare: bool = False  # left out of the table where no row has it
 
     def cell(self, row: Row) -> str:
         value = row.get(self.name)
         return "-" if value is None else self.show(value)
+
+
+def rare(title: str, name: str) -> Column:
+    return Column(title, name, rare=True)
 
 
 def num(title: str, name: str, show: Callable[[Any], str] = str) -> Column:
@@ -84,6 +89,8 @@ class Human:
             self.line(f"{name:<{width}}  {value}")
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        columns = [c for c in columns if not c.rare or any(row.get(c.name) is not None for row in rows)]
         cells = [[column.cell(row) for column in columns] for row in rows]
         if self.terminal:
             self._rich(columns, cells)

@@ -11,7 +11,7 @@ from lsmkv_tool import exits, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.folder import regular
 from lsmkv_tool.keys import KEY
-from lsmkv_tool.output import Column, Human, Output, Row, num
+from lsmkv_tool.output import Column, Human, Output, Row, num, rare
 from lsmkv_tool.progress import Progress
 from lsmkv_tool.sst_group import gone, sst, tables
 from lsmkv_tool.tables import Table, open_table, problems
@@ -56,7 +56,7 @@ LISTING = [
     num("seq", "max_seq"),
     Column("first key", "smallest"),
     Column("last key", "largest"),
-    Column("problem", "problem"),
+    rare("problem", "problem"),
 ]
 
 
@@ -120,7 +120,7 @@ LAYOUT = [
     num("entries", "entries"),
     Column("codec", "codec"),
     Column("up to key", "separator"),
-    Column("problem", "problem"),
+    rare("problem", "problem"),
 ]
 
 
@@ -241,6 +241,6 @@ def verify(out: Output, paths: tuple[str, ...], deep: bool) -> None:
         Column("file", "file"),
         Column("state", "verdict"),
         num("offset", "offset"),
-        Column("problem", "problem"),
+        rare("problem", "problem"),
     ]
     out.rows(rows, columns, empty="no tables", finding=any(row["verdict"] != "ok" for row in rows))

@@ -68,6 +68,9 @@ def samples(db: str, interval: float, count: int | None) -> Iterator[tuple[Sampl
     shown = 0
     while True:
         now = require(db)
+        while before is not None and now.time == before.time and not now.stale:
+            time.sleep(0.05)
+            now = require(db)
         yield now, rates(before, now)
         before = now
         shown += 1

@@ -10,7 +10,7 @@ from lsmkv_tool import units
 from lsmkv_tool.command import declare, group, path_argument
 from lsmkv_tool.exits import FINDING, Finding, opening
 from lsmkv_tool.folder import Folder, is_folder, regular
-from lsmkv_tool.output import Column, Output, Row, num
+from lsmkv_tool.output import Column, Output, Row, num, rare
 
 wal = group("wal", "Write-ahead logs.")
 
@@ -33,9 +33,8 @@ def number_of(path: str) -> int:
 
 def summary(path: str) -> Row:
     """One log read to its end; damage is a field, not an exception."""
-    from lsmkv_ext.log import replay_log
-
     from lsmkv_ext.errors import CorruptionError
+    from lsmkv_ext.log import replay_log
 
     size = regular(path).st_size
     row: dict[str, Any] = {
@@ -150,6 +149,6 @@ def verify(out: Output, path: str) -> None:
         Column("state", "verdict"),
         num("records", "records", units.count),
         num("offset", "offset"),
-        Column("problem", "problem"),
+        rare("problem", "problem"),
     ]
     out.rows(rows, columns, finding=any(row["verdict"] != "ok" for row in rows), empty="no logs")

@@ -11,7 +11,7 @@ KEYS, RUNS, LOOKUPS = 60_000, 6, 150_000
 
 
 def build(path):
-    """A large bottom level and six runs over the same keys, all with 10 bits per key; no compaction disturbs them."""
+    """A large bottom level and six runs over the same keys, all with 10 bits; no compaction disturbs them."""
     order = random.Random(5)
     with lsmkv.open(
         path, bits_per_key=10, l0_compaction_trigger=30, l0_slowdown_trigger=40, l0_stop_trigger=50
