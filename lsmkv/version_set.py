@@ -315,6 +315,8 @@ def filter_info(table: Table) -> dict[str, Any]:
     info: dict[str, Any] = table.filter_info
     if info["problem"] is None:
         info["problem"] = "ok"
+    elif info["problem"] != "absent":
+        log.warning("%s: the filter cannot be used (%s); lookups read the table", table.path, info["problem"])
     return info
 
 

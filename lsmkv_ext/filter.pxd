@@ -123,6 +123,7 @@ ctypedef struct FilterC:
     uint32_t level            # the level it was built for
     uint32_t prefix_kind      # 0 none, 1 first n bytes, 2 up to and including a separator byte
     uint32_t prefix_arg       # n, or the separator
+    double designed_fpr       # of a usable filter, by filter_decode; 0 = not computed yet
     int usable
     int problem               # FILTER_OK, or why not usable
 

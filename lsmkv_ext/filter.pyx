@@ -265,7 +265,9 @@ cdef double filter_fpr(uint64_t n_keys, uint64_t n_blocks, uint32_t k) noexcept 
 
 
 cdef double filter_designed_fpr(const FilterC* f) noexcept nogil:
-    return filter_fpr(f.n_keys, f.n_blocks, f.k) if f.usable else 1.0
+    if not f.usable:
+        return 1.0
+    return f.designed_fpr if f.designed_fpr > 0 else filter_fpr(f.n_keys, f.n_blocks, f.k)
 
 
 cdef double filter_curve(double bits_per_key, uint32_t k) noexcept nogil:
@@ -344,6 +346,7 @@ cdef void filter_decode(
     if f.problem == FILTER_OK:
         f.bits = bits
         f.usable = 1
+        f.designed_fpr = filter_fpr(f.n_keys, f.n_blocks, f.k)
 
 
 cdef const char* filter_problem_text(int problem) noexcept nogil:

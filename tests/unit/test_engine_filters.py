@@ -1,0 +1,474 @@
+"""Filters inside a database: bits per level, fail open, debt and rebuild, prefixes, stats, explain."""
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+
+import lsmkv
+from lsmkv.plan import designed_fpr
+from lsmkv_ext.table import Table
+
+SMALL = {
+    "write_buffer_size": 64 << 10,
+    "target_file_size": 64 << 10,
+    "max_background_jobs": 1,
+    "compression": None,
+}
+
+
+def key(i):
+    return b"key%08d" % i
+
+
+def absent(i):
+    """Between the keys, so inside the range of every table."""
+    return b"key%08dx" % i
+
+
+def fill(db, start, stop, step=1, size=40):
+    with db.write_batch() as batch:
+        for i in range(start, stop, step):
+            batch.put(key(i), b"%d" % i * (size // len(b"%d" % i)))
+
+
+def layered(path, **options):
+    """A merged level below two runs in L0, all over the same range; each holds a third of the keys."""
+    db = lsmkv.open(path, **(SMALL | {"l0_compaction_trigger": 20} | options))
+    fill(db, 0, 6000, 6)
+    db.flush()
+    fill(db, 3, 6000, 6)  # two runs to merge: a single one would just move down, with the filter it has
+    db.compact_range()
+    fill(db, 1, 6000, 3)
+    db.flush()
+    fill(db, 2, 6000, 3)
+    db.flush()
+    return db
+
+
+def table_files(db):
+    return sorted(Path(db.path).glob("*.sst"))
+
+
+def filters_of(db):
+    """level -> filter_info of its tables."""
+    found = {}
+    for level, tables in enumerate(db._versions.table_levels()):
+        for table in tables:
+            found.setdefault(level, []).append(table.filter_info)
+    return found
+
+
+def filter_place(path):
+    """(offset of the header, offset and size of the bits) in a table file, found by content."""
+    table = Table(str(path), int(path.stem), None, None)
+    header, bits = table.filter_bytes()
+    data = path.read_bytes()
+    assert data.count(header) == 1 and data.count(bits) == 1
+    return data.index(header), data.index(bits), len(bits)
+
+
+# --- every table has its filter ---
+
+
+def test_each_table_carries_a_filter_of_the_databases_seed(tmp_path):
+    with layered(tmp_path / "db") as db:
+        levels = filters_of(db)
+        assert len(levels) >= 2 and len(levels[0]) == 2
+        for infos in levels.values():
+            for info in infos:
+                assert info["usable"] and info["millibits"] == 10_000 and info["k"] == 6
+                assert info["seed"] == db.seed
+                assert 0.35 < info["fill_ratio"] < 0.5
+        seed = db.seed
+    with lsmkv.open(tmp_path / "other", **SMALL) as other:
+        assert other.seed != seed
+
+
+def test_duplicates_and_dropped_keys_do_not_count(tmp_path):
+    with lsmkv.open(tmp_path / "db", **(SMALL | {"write_buffer_size": 1 << 20})) as db:
+        for _ in range(3):
+            fill(db, 0, 500)
+        db.flush()
+        (info,) = filters_of(db)[0]
+        assert info["n_keys"] == 500
+        for i in range(0, 500, 2):
+            db.delete(key(i))
+        db.compact_range()
+        (infos,) = filters_of(db).values()
+        assert sum(info["n_keys"] for info in infos) == 250
+
+
+def test_bits_per_level_from_a_list(tmp_path):
+    with layered(tmp_path / "db", bits_per_key=[16, 5]) as db:
+        levels = filters_of(db)
+        assert {info["millibits"] for info in levels.pop(0)} == {16_000}
+        for infos in levels.values():
+            assert {info["millibits"] for info in infos} == {5_000}
+
+
+def test_zero_bits_build_none(tmp_path):
+    with layered(tmp_path / "db", bits_per_key=0) as db:
+        assert all(info["problem"] == "absent" for infos in filters_of(db).values() for info in infos)
+        assert all(db.get(key(i)) is not None for i in range(0, 6000, 7))
+        assert db.get(absent(5)) is None
+        total = db.stats().total.filter
+        assert total.checks == 0 and total.unfiltered > 0 and total.fail_open == 0
+        assert not db.stats().alarms
+
+
+def test_auto_gives_the_upper_levels_more(tmp_path):
+    with layered(tmp_path / "db", bits_per_key="auto", write_buffer_size=1 << 20) as db:
+        db.compact_range()
+        fill(db, 1, 6000, 12)
+        db.flush()
+        upper = filters_of(db)[0][0]["millibits"]
+        lower = {info["millibits"] for level, infos in filters_of(db).items() if level for info in infos}
+        assert upper > max(lower) > 3_000
+
+
+def test_a_moved_table_keeps_its_filter_and_that_is_debt(tmp_path):
+    with lsmkv.open(tmp_path / "db", **SMALL, bits_per_key=[16, 5]) as db:
+        fill(db, 0, 500)
+        db.compact_range()
+        assert list(db.filter_debt().values()) == ["bits"]
+        assert db.stats().total.filter.debt_bytes == db.stats().total.filter.memory_bytes
+        db.rebuild_filters()
+        assert db.filter_debt() == {}
+        assert [info["millibits"] for infos in filters_of(db).values() for info in infos] == [5_000]
+
+
+def test_target_rate(tmp_path):
+    with layered(tmp_path / "db", target_fpr=0.001) as db:
+        for infos in filters_of(db).values():
+            for info in infos:
+                assert designed_fpr(info["millibits"] / 1000) <= 0.001
+
+
+# --- verdicts and what they are worth ---
+
+
+def test_verdicts_are_counted_exactly(tmp_path):
+    with layered(tmp_path / "db") as db:
+        db.reset_stats()
+        for i in range(2000):
+            assert db.get(absent(i)) is None
+        total = db.stats().total.filter
+        assert total.checks == total.lookups == total.negatives + total.positives
+        assert total.positives == total.false_positives and total.true_positives == 0
+        assert total.lookups == pytest.approx(2000 * 3, rel=0.02)
+        assert total.blocks_skipped == total.negatives
+        assert total.designed_fpr == pytest.approx(designed_fpr(10), rel=0.1)
+        assert total.observed_fpr_low <= total.designed_fpr <= total.observed_fpr_high
+        assert total.sampled == pytest.approx(total.negatives / 64, abs=4)
+        assert total.bytes_skipped == pytest.approx(total.negatives * 4096, rel=0.2)
+
+
+def test_present_keys_are_true_positives_at_their_level(tmp_path):
+    with layered(tmp_path / "db") as db:
+        db.reset_stats()
+        for i in range(0, 6000, 3):
+            assert db.get(key(i)) is not None
+        stats = db.stats()
+        bottom = [level for level in stats.levels if level.filter.true_positives]
+        assert len(bottom) == 1 and bottom[0].level > 0
+        assert bottom[0].filter.true_positives == 2000
+        assert stats.reads.gets == stats.reads.found == 2000
+        in_vain = stats.total.filter.negatives + stats.total.filter.false_positives
+        assert in_vain == pytest.approx(4000, abs=40)
+
+
+def test_batches_count_like_single_reads(tmp_path):
+    with layered(tmp_path / "db") as db:
+        asked = [key(i) for i in range(0, 6000, 5)] + [absent(i) for i in range(0, 6000, 5)]
+        db.reset_stats()
+        singles = [db.get(k) for k in asked]
+        one = db.stats().total.filter
+        db.reset_stats()
+        assert db.multi_get(asked) == singles
+        many = db.stats().total.filter
+        for name in ("lookups", "checks", "negatives", "positives", "true_positives", "false_positives"):
+            assert getattr(one, name) == getattr(many, name), name
+
+
+def test_memory_and_fill_are_shown(tmp_path):
+    with layered(tmp_path / "db") as db:
+        total = db.stats().total.filter
+        assert total.memory_bytes == sum(i["bytes"] for infos in filters_of(db).values() for i in infos)
+        assert total.keys == 6000
+        assert 0.35 < total.fill_ratio < 0.5
+        assert total.memory_bytes == pytest.approx(6000 * 10 / 8, rel=0.1)
+
+
+# --- fail open ---
+
+
+def flip(path, bit, data):
+    damaged = bytearray(data)
+    damaged[bit >> 3] ^= 1 << (bit & 7)
+    path.write_bytes(damaged)
+
+
+@pytest.fixture(scope="module")
+def one_table(tmp_path_factory):
+    """A closed database of one table, its file's bytes, and the keys it holds."""
+    path = tmp_path_factory.mktemp("flip") / "db"
+    with lsmkv.open(path, **SMALL) as db:
+        fill(db, 0, 90)
+        db.compact_range()
+        (file,) = table_files(db)
+    return path, file, file.read_bytes(), [key(i) for i in range(90)]
+
+
+def read_all(path, keys):
+    """Every key through a fresh handle; the statistics and whether damage was seen."""
+    with lsmkv.open(path, flag="r", **SMALL) as db:
+        assert all(value is not None for value in db.multi_get(keys))
+        assert db.get(keys[0]) is not None
+        return db.stats()
+
+
+def test_every_flipped_bit_of_header_and_bits_hides_nothing_and_is_counted(one_table):
+    path, file, data, keys = one_table
+    header_at, bits_at, bits_size = filter_place(file)
+    places = [*range(8 * header_at, 8 * (header_at + 64)), *range(8 * bits_at, 8 * (bits_at + bits_size))]
+    healthy = read_all(path, keys).total.filter
+    assert healthy.checks == len(keys) + 1 and healthy.fail_open == healthy.tables_damaged == 0
+    try:
+        for bit in places:
+            flip(file, bit, data)
+            stats = read_all(path, keys)
+            total = stats.total.filter
+            assert total.tables_damaged == 1, bit
+            assert total.fail_open == len(keys) + 1 and total.checks == 0, bit
+            assert [alarm.name for alarm in stats.alarms] == ["filter_damaged"], bit
+    finally:
+        file.write_bytes(data)
+
+
+def test_damage_is_logged_with_the_file(one_table, caplog):
+    path, file, data, keys = one_table
+    _, bits_at, _ = filter_place(file)
+    try:
+        flip(file, 8 * bits_at, data)
+        with caplog.at_level(logging.WARNING, logger="lsmkv"):
+            read_all(path, keys)
+    finally:
+        file.write_bytes(data)
+    said = [record.getMessage() for record in caplog.records]
+    assert any(file.name in message and "filter" in message for message in said)
+
+
+def test_damaged_filter_is_debt_and_rebuild_heals_it(tmp_path):
+    path = tmp_path / "db"
+    with lsmkv.open(path, **SMALL) as db:
+        fill(db, 0, 300)
+        db.compact_range()
+        (file,) = table_files(db)
+    _, bits_at, _ = filter_place(file)
+    flip(file, 8 * bits_at + 3, file.read_bytes())
+    with lsmkv.open(path, **SMALL) as db:
+        assert list(db.filter_debt().values()) == ["damaged"]
+        assert db.stats().total.filter.debt_tables == 1
+        assert db.rebuild_filters() == 1
+        assert db.filter_debt() == {}
+        total = db.stats().total.filter
+        assert (total.tables, total.tables_damaged) == (1, 0)
+        assert all(db.get(key(i)) is not None for i in range(300))
+
+
+# --- optimize for hits ---
+
+
+def test_for_hits_leaves_the_bottom_without_and_gives_memory_back(tmp_path):
+    with layered(tmp_path / "plain") as db:
+        full = db.stats().total.filter.memory_bytes
+        bottom_full = max(level.filter.memory_bytes for level in db.stats().levels[1:])
+    with layered(tmp_path / "hits", optimize_filters_for_hits=True) as db:
+        stats = db.stats()
+        assert stats.levels[0].filter.tables == 2, "flushes keep their filters"
+        assert stats.total.filter.memory_bytes == full - bottom_full
+        assert stats.total.filter.tables_without > 0
+        assert all(db.get(key(i)) is not None for i in range(6000))
+        assert db.filter_debt() == {}
+
+
+def test_switching_to_for_hits_is_debt_paid_by_rebuilding(tmp_path):
+    with layered(tmp_path / "db") as db:
+        before = db.stats().total.filter.memory_bytes
+        db.set_options(optimize_filters_for_hits=True)
+        assert set(db.filter_debt().values()) == {"unwanted"}
+        db.rebuild_filters()
+        assert db.stats().total.filter.memory_bytes < before
+        assert db.filter_debt() == {}
+        assert all(db.get(key(i)) is not None for i in range(6000))
+
+
+def test_a_reader_may_say_what_it_expects(tmp_path):
+    with layered(tmp_path / "db") as db:
+        for hint in ("hit", "miss", None):
+            assert db.get(key(3), expect=hint) is not None
+            assert db.get(absent(3), expect=hint) is None
+        db.reset_stats()
+        db.get(key(3), expect="hit")
+        bottom = [level.filter for level in db.stats().levels if level.filter.unfiltered]
+        assert len(bottom) == 1 and bottom[0].checks == 0
+
+
+# --- rebuild ---
+
+
+def data_part(path):
+    """The bytes of the data blocks: the file up to its index."""
+    table = Table(str(path), int(path.stem), None, None)
+    layout = table.block_layout()
+    end = max(block["offset"] + block["size"] for block in layout)
+    return path.read_bytes()[:end]
+
+
+def test_rebuild_changes_the_filter_and_not_one_data_byte(tmp_path):
+    with layered(tmp_path / "db", bits_per_key=6) as db:
+        before = [data_part(path) for path in table_files(db)]
+        contents = list(db.items())
+        db.set_options(bits_per_key=12)
+        assert set(db.filter_debt().values()) == {"bits"}
+        rebuilt = db.rebuild_filters()
+        assert rebuilt == len(before)
+        assert {i["millibits"] for infos in filters_of(db).values() for i in infos} == {12_000}
+        db._versions.collect_garbage()
+        after = [data_part(path) for path in table_files(db) if int(path.stem) in db._versions.tables]
+        assert sorted(after) == sorted(before)
+        assert list(db.items()) == contents
+        assert db.stats().compaction.filter_rebuilds == rebuilt
+    with lsmkv.open(tmp_path / "db", **SMALL) as db:
+        assert list(db.items()) == contents
+
+
+def test_rebuild_one_level_only(tmp_path):
+    with layered(tmp_path / "db", bits_per_key=6) as db:
+        db.set_options(bits_per_key=12)
+        assert db.rebuild_filters(level=0) == 2
+        levels = filters_of(db)
+        assert {info["millibits"] for info in levels.pop(0)} == {12_000}
+        assert {info["millibits"] for infos in levels.values() for info in infos} == {6_000}
+
+
+def test_new_options_hold_for_new_tables_without_reopening(tmp_path):
+    with lsmkv.open(tmp_path / "db", **SMALL) as db:
+        fill(db, 0, 100)
+        db.flush()
+        db.set_options(bits_per_key=15.5)
+        fill(db, 100, 200)
+        db.flush()
+        assert [info["millibits"] for info in filters_of(db)[0]] == [15_500, 10_000]
+
+
+# --- other seeds ---
+
+
+def test_tables_of_another_seed_answer_by_their_own(tmp_path):
+    foreign = tmp_path / "foreign.sst"
+    with lsmkv.SSTWriter(foreign) as writer:
+        for i in range(0, 1000, 2):
+            writer.put(key(i), b"ingested")
+    with lsmkv.open(tmp_path / "db", **SMALL) as db:
+        fill(db, 1, 1000, 2)
+        db.flush()
+        db.ingest([foreign])
+        assert all(db.get(key(i)) == b"ingested" for i in range(0, 1000, 2))
+        assert all(db.get(key(i)) is not None for i in range(1, 1000, 2))
+        db.reset_stats()
+        assert not any(db.multi_get([absent(i) for i in range(1000)]))
+        total = db.stats().total.filter
+        assert total.negatives > 0.9 * total.lookups
+
+
+# --- prefixes ---
+
+
+@pytest.mark.parametrize("extractor", (6, b"/"))
+def test_prefix_filters_never_hide_a_key_and_skip_tables(tmp_path, extractor):
+    rng = random.Random(5)
+    users = [b"u%04d/" % i for i in rng.sample(range(10_000), 400)]
+    written = {}
+    with lsmkv.open(tmp_path / "db", **SMALL, l0_compaction_trigger=20, prefix_extractor=extractor) as db:
+        for part in range(4):
+            with db.write_batch() as batch:
+                for user in users[part::4]:
+                    for i in range(5):
+                        k = user + b"%d" % i
+                        written[k] = b"%d" % part
+                        batch.put(k, written[k])
+            db.flush()
+        db.put(b"short", b"outside the domain")
+        db.put(b"u9", b"shorter than the prefix")
+        db.flush()
+        for user in users:
+            expected = [(k, v) for k, v in sorted(written.items()) if k.startswith(user)]
+            assert list(db.iterator(prefix=user)) == expected
+            assert list(db.iterator(start=user + b"1", stop=user + b"4")) == expected[1:4]
+        written[b"u9"] = b"shorter than the prefix"
+        assert next(iter(db.iterator(prefix=b"u9")))[0] == b"u9"
+        assert list(db.iterator(prefix=b"u")) == sorted(written.items())
+        for missing in (b"u%04d/" % i for i in range(0, 10_000, 37)):
+            if missing not in users:
+                assert list(db.iterator(prefix=missing)) == []
+        assert list(db.iterator(reverse=True)) == sorted(db.items(), reverse=True)
+
+
+# --- shadow ---
+
+
+def test_shadow_reads_prove_the_negatives(tmp_path):
+    with layered(tmp_path / "db", filter_shadow_ratio=1.0) as db:
+        for i in range(200):
+            assert db.get(absent(i)) is None
+        stats = db.stats()
+        assert stats.shadow.checks == stats.total.filter.negatives > 0
+        assert stats.shadow.wrong == 0
+
+
+# --- explain ---
+
+
+def test_explain_traces_a_hit_and_a_miss(tmp_path):
+    with layered(tmp_path / "db") as db:
+        hit = db.explain(key(3))
+        assert hit.found
+        assert hit.steps[-1].result == "found" and hit.steps[-1].filter == "maybe"
+        assert hit.steps[-1].read_from in ("cache", "disk") and hit.steps[-1].bytes > 0
+        assert [step.level for step in hit.steps if step.source == "table"] == sorted(
+            step.level for step in hit.steps if step.source == "table"
+        )
+        missing = next(
+            traced for traced in (db.explain(absent(i)) for i in range(50)) if traced.steps[-1].filter == "no"
+        )
+        assert not missing.found
+        assert {step.filter for step in missing.steps if step.source == "table"} <= {"no", "maybe"}
+        assert all(step.block is None for step in missing.steps if step.filter == "no")
+        assert "filter no" in str(missing)
+
+
+def test_explain_shows_a_damaged_filter(one_table):
+    path, file, data, keys = one_table
+    _, bits_at, _ = filter_place(file)
+    try:
+        flip(file, 8 * bits_at, data)
+        with lsmkv.open(path, flag="r", **SMALL) as db:
+            step = db.explain(keys[5]).steps[-1]
+            assert step.filter == "damaged" and step.result == "found"
+    finally:
+        file.write_bytes(data)
+
+
+# --- counters ---
+
+
+def test_counters_live_as_long_as_the_handle_and_can_be_reset(tmp_path):
+    with layered(tmp_path / "db") as db:
+        db.get(absent(1))
+        assert db.stats().reads.gets == 1
+        assert db.stats().reads.gets == 1, "reading statistics changes none"
+        db.reset_stats()
+        assert db.stats().reads.gets == 0 and db.stats().total.filter.lookups == 0
