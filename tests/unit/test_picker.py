@@ -6,6 +6,7 @@ from lsmkv.picker import (
     NO_HINTS,
     Hints,
     Kind,
+    base_bytes,
     choose,
     choose_range,
     level_scores,
@@ -160,7 +161,7 @@ def test_filter_debt_is_paid_last():
 
 
 def test_levels_grow_and_shrink_by_renumbering():
-    base = 16 * KIB
+    base = base_bytes(OPTIONS)
     assert wanted_shift(tree(f"L1: 1[a-z]{base * 10}"), OPTIONS) == 0
     full = tree(f"L1: 1[a-z]{base * 10 + 1}")
     plan = choose(full, OPTIONS)
@@ -173,7 +174,7 @@ def test_levels_grow_and_shrink_by_renumbering():
 
 
 def test_a_shift_waits_for_no_one_but_others_wait_for_it():
-    full = tree(f"L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]\nL1: 1[a-z]{16 * KIB * 10 + 1}")
+    full = tree(f"L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]\nL1: 1[a-z]{base_bytes(OPTIONS) * 10 + 1}")
     shift = choose(full, OPTIONS)
     assert choose(full, OPTIONS, [shift]) is None
     merge = choose(tree("L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]"), OPTIONS)
@@ -186,9 +187,9 @@ def test_a_shift_waits_for_no_one_but_others_wait_for_it():
 
 def test_space_above_the_last_level_stays_near_a_tenth():
     version = tree("""
-        L1: 1[a-z]160000
-        L2: 2[a-z]1600000
-        L3: 3[a-z]16000000
+        L1: 1[a-z]80000
+        L2: 2[a-z]800000
+        L3: 3[a-z]8000000
     """)
     assert choose(version, OPTIONS) is None
     assert version.total_bytes / version.sizes[3] == pytest.approx(1.11)
