@@ -12,6 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -70,6 +71,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._pid = os.getpid()
         self._closing = threading.Lock()
         self._debts: tuple[Version, Options, Hints] | None = None
+        self._seek_heavy: frozenset[int] = frozenset()
         self.recovery_report = report
         self._jobs: Jobs = Jobs(versions)
         self._scheduler: Scheduler = Scheduler(versions, self._jobs)
@@ -304,13 +306,20 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return {n: why for n, why in self.filter_debt().items() if why != "seed" and n not in empty}
 
     def _hints(self, version: Version, options: Options) -> Hints:
-        if options.filter_debt_ratio is None:
-            return NO_HINTS
-        if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
-            owed = self._payable_debt()
-            over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
-            self._debts = (version, options, Hints(filter_debt=frozenset(owed)) if over else NO_HINTS)
-        return self._debts[2]
+        hints = NO_HINTS
+        if options.filter_debt_ratio is not None:
+            if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
+                owed = self._payable_debt()
+                over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
+                self._debts = (version, options, Hints(filter_debt=frozenset(owed)) if over else NO_HINTS)
+            hints = self._debts[2]
+        return replace(hints, seek_heavy=self._seek_heavy) if self._seek_heavy else hints
+
+    def _on_seek_debt(self) -> None:
+        """The engine's hook: many seeks had to look into every table of L0. Merged, they look into one."""
+        if not self.readonly:
+            self._seek_heavy = frozenset(f.number for f in self._versions.current.levels[0])
+            self._scheduler.wake()
 
     def set_options(self, **changes: Any) -> None:
         """Changes options on the open database; what is written from now on follows them."""

@@ -23,7 +23,7 @@ from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
 from lsmkv.version import Version
 from lsmkv.version_set import VersionSet
-from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.memtable import Memtable, trim_pool
 
 log = logging.getLogger("lsmkv")
 
@@ -34,6 +34,7 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 # How often the files of dropped tables are looked at while readers hold some.
 GARBAGE_INTERVAL = 0.5
+IDLE_SECONDS = 1.0
 STATS_INTERVAL = 0.5
 
 # Slow-down: the delay per KiB written grows from the first to the last as the debt nears the stop.
@@ -226,7 +227,11 @@ class Scheduler:
             with self.condition:
                 if pause:
                     self.condition.wait_for(lambda: self._stopping or self._hurry, pause)
-                self.condition.wait_for(lambda: self._stopping or bool(self.versions.immutables))
+                wanted = lambda: self._stopping or bool(self.versions.immutables)  # noqa: E731
+                if not self.condition.wait_for(wanted, IDLE_SECONDS):
+                    # Arenas are kept for the next memtable only while one is to be expected soon.
+                    trim_pool()
+                    self.condition.wait_for(wanted)
                 self._hurry = False
                 if self._stopping or self.versions.poisoned is not None:
                     return

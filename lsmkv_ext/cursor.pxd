@@ -46,8 +46,7 @@ cdef class Scan(Child):
     cdef bint live              # the merge stands behind the chunk's last item, in chunk_direction
     cdef bint open_
     cdef bint busy              # a thread is filling the chunk off the GIL
-    cdef uint64_t n_seeks
-    cdef uint64_t n_steps
+    cdef int n_l0               # tables of L0 that every seek looks into
 
     cdef int setup(self, View view, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
                    bint want_value, bint fill_cache) except -1
@@ -56,6 +55,7 @@ cdef class Scan(Child):
     cdef int add_ranges(self) except -1
     cdef int fail(self) except -1
     cdef object path_of(self, uint64_t number)
+    cdef int tally(self, bint seeking) noexcept
     cdef int make_room(self) except -1
     cdef int from_bound(self, int direction) except -1
     cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1

@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 
 from lsmkv_ext.block cimport Entry
 from lsmkv_ext.filter cimport filter_prefix_hash, filter_probe
-from lsmkv_ext.gate cimport GateC, gate_check
+from lsmkv_ext.gate cimport GateC, ReadCounters, gate_check
 from lsmkv_ext.memtable cimport ArenaChunk, mem_order, mem_order_release
 from lsmkv_ext.merge cimport (
     merge_add_level,
@@ -212,6 +212,7 @@ cdef class Scan(Child):
         for i in range(v.levels[0].n):
             if self.may_hold(v.flat[0][i], prefix_bytes):
                 merge_add_table(&self.merge, v.flat[0][i])
+                self.n_l0 += 1
         for level in range(1, v.n_levels):
             if v.levels[level].n == 1:
                 if self.may_hold(v.flat[level][0], prefix_bytes):
@@ -368,7 +369,22 @@ cdef class Scan(Child):
         self.live = more > 0
         if self.next_size < LARGEST_CHUNK:
             self.next_size *= 2 if self.next_size == FIRST_CHUNK else 4
-        self.n_steps += self.n_items
+        return self.tally(place != GOING_ON)
+
+    cdef int tally(self, bint seeking) noexcept:
+        """Adds what the last fill did to the database's counters."""
+        cdef ReadCounters* reads = &self.gate.reads
+        reads.cache_hits += self.rc.cache_hits
+        reads.disk_reads += self.rc.disk_reads
+        reads.disk_bytes += self.rc.disk_bytes
+        reads.disk_ns += self.rc.disk_ns
+        reads.decompressed += self.rc.decompressed
+        self.rc.cache_hits = self.rc.disk_reads = self.rc.disk_bytes = self.rc.disk_ns = self.rc.decompressed = 0
+        reads.nexts += self.n_items
+        if seeking:
+            reads.seeks += 1
+            if self.n_l0 > 1:
+                self.gate.seek_debt += self.n_l0 - 1
         return 0
 
     cdef int make_room(self) except -1:
@@ -391,7 +407,6 @@ cdef class Scan(Child):
         """The first chunk from the beginning (or backward from the end) of the range."""
         cdef Bound* b = &self.lower if direction > 0 else &self.upper
         self.next_size = FIRST_CHUNK
-        self.n_seeks += 1
         if b.key == NULL:
             return self.refill(direction, FROM_EDGE, NULL, 0, False)
         if direction > 0 and not b.inclusive:
@@ -409,7 +424,6 @@ cdef class Scan(Child):
             if r < 0 or (r == 0 and not b.inclusive):
                 return self.from_bound(direction)
         self.next_size = FIRST_CHUNK
-        self.n_seeks += 1
         return self.refill(direction, FROM_KEY, key, klen, inclusive)
 
     cdef int go_on(self) except -1:
@@ -436,10 +450,6 @@ cdef class Scan(Child):
 
     cdef object item_value(self, int i):
         return PyBytes_FromStringAndSize(self.bytes_ + self.items[i].at + self.items[i].klen, self.items[i].vlen)
-
-    @property
-    def bytes_read(self):
-        return self.rc.disk_bytes
 
 
 @cython.no_gc

@@ -26,15 +26,6 @@ ctypedef struct WriteCounters:
     uint64_t stops
     uint64_t stop_ns
 
-ctypedef struct ReadCounters:
-    uint64_t cache_hits
-    uint64_t disk_reads
-    uint64_t disk_bytes
-    uint64_t disk_ns
-    uint64_t decompressed
-    uint64_t seeks
-    uint64_t nexts
-
 ctypedef struct WriterSlot:     # all under the GIL, except that waiters sleep on `freed`
     bint taken
     int waiters
@@ -58,7 +49,7 @@ cdef class Engine:
     cdef readonly str path
     cdef Counters counters_
     cdef WriteCounters writes
-    cdef ReadCounters reads
+    cdef uint64_t seek_limit    # seek debt from which on merging L0 pays
     cdef WriterSlot slot
     cdef uint64_t delay         # ns per KiB written
     cdef uint64_t owed          # ns of delay not yet slept
@@ -76,6 +67,7 @@ cdef class Engine:
     cdef int prepare(self, uint64_t footprint) except -1
     cdef int make_room(self) except -1
     cdef int hold_back(self, uint64_t footprint) except -1
+    cdef int set_seek_limit(self) except -1
     cdef int take_slot(self) except -1
     cdef int free_slot(self) noexcept
     cdef int sync_to(self, uint64_t offset) except -1

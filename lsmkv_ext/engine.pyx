@@ -170,6 +170,7 @@ cdef class Engine:
         self.active_ = memtables[0]
         self.log_ = log
         self.visible = last_seq
+        self.set_seek_limit()
         self.writable = not self.readonly
         self.gate.closed = False
         global open_engines
@@ -182,6 +183,7 @@ cdef class Engine:
         oldest = min((memtable.number for memtable in kept if memtable.number), default=0)
         view = View(kept, levels, self.seed)
         self.view_ = view
+        self.set_seek_limit()
         self.old_logs = [log for log in self.old_logs if oldest and log.number >= oldest]
 
     def _refresh(self, levels, memtables, uint64_t last_seq):
@@ -206,6 +208,16 @@ cdef class Engine:
     def _on_full(self):
         """Hook: the active memtable is full. Called in the writer's thread with the writer slot taken."""
         raise NotImplementedError
+
+    def _on_seek_debt(self):
+        """Hook: seeks have paid so much for the overlap of L0 that merging it is cheaper. Called in the reader's thread."""
+
+    cdef int set_seek_limit(self) except -1:
+        """A seek that looks into one more table costs about what merging 16 KiB does."""
+        cdef uint64_t total = sum([table.file_size for table in self.view_.levels[0]]) if self.view_.levels else 0
+        self.gate.seek_debt = 0
+        self.seek_limit = 1000 + total // 16384
+        return 0
 
     @contextlib.contextmanager
     def _exclusive(self):
@@ -563,7 +575,7 @@ cdef class Engine:
         self.gate.inflight += 1
         view_get(&view.c, &q, &rc, &self.counters_, &st)
         self.gate.inflight -= 1
-        self.reads.cache_hits += rc.cache_hits
+        self.gate.reads.cache_hits += rc.cache_hits
         if rc.disk_reads:
             self.count_disk(&rc)
         if st.code != ST_OK:
@@ -576,10 +588,10 @@ cdef class Engine:
         return value
 
     cdef int count_disk(self, const ReadContext* rc) noexcept:
-        self.reads.disk_reads += rc.disk_reads
-        self.reads.disk_bytes += rc.disk_bytes
-        self.reads.disk_ns += rc.disk_ns
-        self.reads.decompressed += rc.decompressed
+        self.gate.reads.disk_reads += rc.disk_reads
+        self.gate.reads.disk_bytes += rc.disk_bytes
+        self.gate.reads.disk_ns += rc.disk_ns
+        self.gate.reads.decompressed += rc.decompressed
         return 0
 
     cdef int raise_read(self, View view, const Status* st) except -1:
@@ -677,7 +689,7 @@ cdef class Engine:
             self.gate.inflight -= 1
             view_drain(v)
             counters_add(&self.counters_, local)
-            self.reads.cache_hits += rc.cache_hits
+            self.gate.reads.cache_hits += rc.cache_hits
             self.count_disk(&rc)
             if st.code != ST_OK:
                 self.raise_read(view, &st)
@@ -701,13 +713,14 @@ cdef class Engine:
     def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                   prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
         gate_check(self.gate)
-        self.reads.seeks += 1
+        if self.gate.seek_debt > self.seek_limit:
+            self.gate.seek_debt = 0
+            self._on_seek_debt()
         return new_iterator(self.gate, self.view_, self.visible, start, stop, include_start, include_stop, prefix, reverse,
                             include_key, include_value, fill_cache)
 
     def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
         gate_check(self.gate)
-        self.reads.seeks += 1
         return new_cursor(self.gate, self.view_, self.visible, start, stop, prefix, fill_cache)
 
     # --- counters --------------------------------------------------------------------------------------------------------
@@ -728,7 +741,7 @@ cdef class Engine:
             "shadow_wrong": self.counters_.shadow_wrong,
         }
         out.update(self.writes)
-        out.update(self.reads)
+        out.update(self.gate.reads)
         logs = [log for log in [*self.old_logs, self.log_] if log is not None]
         out["log_syncs"] = sum(log.syncs for log in logs)
         out["log_sync_ns"] = sum(log.sync_ns for log in logs)
@@ -738,7 +751,7 @@ cdef class Engine:
         cdef uint64_t period = self.counters_.shadow_period
         memset(&self.counters_, 0, sizeof(self.counters_))
         memset(&self.writes, 0, sizeof(self.writes))
-        memset(&self.reads, 0, sizeof(self.reads))
+        memset(&self.gate.reads, 0, sizeof(self.gate.reads))
         self.counters_.shadow_period = period
 
     # --- one lookup, told ------------------------------------------------------------------------------------------------

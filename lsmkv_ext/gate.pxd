@@ -3,12 +3,25 @@
 # Every field changes only with the GIL held. A call that may let the GIL go counts itself in `inflight`, so that close can wait
 # for it. Children are a linked list, so that close can make them let go of tables.
 
+from libc.stdint cimport uint64_t
+
+ctypedef struct ReadCounters:
+    uint64_t cache_hits
+    uint64_t disk_reads
+    uint64_t disk_bytes
+    uint64_t disk_ns
+    uint64_t decompressed
+    uint64_t seeks
+    uint64_t nexts
+
 ctypedef struct GateC:
     int refs
     bint closed
     int born                    # fork_count when the database was opened
     int inflight
     void* first_child           # borrowed Child objects
+    ReadCounters reads          # of the database and of everything made from it
+    uint64_t seek_debt          # tables of L0 that seeks had to look into besides the first
 
 cdef int fork_count             # forks this process is the child of, since import
 

@@ -37,7 +37,7 @@ cdef extern from * nogil:
 cdef enum:
     FIRST_SLOTS = 4096
     HUGE_PAGE = 2 << 20
-    POOLED_CHUNKS = 3
+    POOLED_CHUNKS = 1
 
 # --- arena -----------------------------------------------------------------------------------------------------------
 
