@@ -139,15 +139,24 @@ def _run(fn: Callable[..., None], out: Output, given: dict[str, Any]) -> None:
         fn(out, **given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away (`| head`): stop quietly, with nothing left to flush into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away (`| head`): stop quietly.
+        _drop_stdout()
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, click.ClickException):
             raise
         failure = exits.classify(error)
         if failure is None:
             raise
-        out.fail(failure)
+        try:
+            out.fail(failure)
+            sys.stdout.flush()
+        except OSError:
+            _drop_stdout()
+
+
+def _drop_stdout() -> None:
+    """Nothing more can be written: let the interpreter not try again with what is left in the buffer."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def path_argument(name: str = "db", metavar: str = "DB", **more: Any) -> Callable[[Any], Any]:

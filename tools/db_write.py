@@ -71,7 +71,7 @@ def compact(out: Output, db: str, start: bytes | None, stop: bytes | None) -> No
     """Merge a key range (by default everything) down to its lowest level."""
     out.confirm(f"Rewrite the tables of {db}?")
     began = time.perf_counter()
-    with writing(db) as handle, Progress("compacting") as bar:
+    with Progress("compacting") as bar, writing(db) as handle:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
@@ -87,7 +87,7 @@ def flush(out: Output, db: str) -> None:
     """Write what is only in the log into a table."""
     out.confirm(f"Flush {db}?")
     began = time.perf_counter()
-    with writing(db) as handle:
+    with Progress("flushing"), writing(db) as handle:
         handle.flush(wait=True)
     _timed(out, db, "flushed", time.perf_counter() - began)
 
@@ -99,7 +99,7 @@ def checkpoint(out: Output, db: str, dest: str) -> None:
     """Make an openable copy of DB in the new folder DEST; tables are linked where the file system can."""
     out.confirm(f"Write a copy of {db} to {dest}?")
     began = time.perf_counter()
-    with writing(db) as handle, opening(dest):
+    with Progress("copying"), writing(db) as handle, opening(dest):
         handle.checkpoint(dest)
     _timed(out, dest, "copied to", time.perf_counter() - began)
 
@@ -113,7 +113,7 @@ def ingest(out: Output, db: str, files: tuple[str, ...], move: bool) -> None:
     for file in files:
         regular(file)
     out.confirm(f"Add {len(files)} table(s) to {db}?")
-    with writing(db) as handle:
+    with Progress("adding"), writing(db) as handle:
         handle.ingest(list(files), move=move)
     out.result({"files": list(files)}, lambda human: human.line(f"added {len(files)} table(s)"))
 

@@ -13,6 +13,7 @@ from lsmkv_tool.db_group import writing
 from lsmkv_tool.exits import Finding, Usage
 from lsmkv_tool.filter_group import filter
 from lsmkv_tool.output import Human, Output, num
+from lsmkv_tool.progress import Progress
 from lsmkv_tool.tree import Tree, expected_fpr, load, steady
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def rebuild(out: Output, db: str, bits: Any, level: int | None) -> None:
         raise Usage(f"L{level} has no tables")
     out.confirm(f"Rewrite the filters of {db}?")
     began = time.perf_counter()
-    with writing(db, **options) as handle:
+    with Progress("rebuilding filters"), writing(db, **options) as handle:
         handle.rebuild_filters(level)
     after = load(db)
     old, new = ({meta.number for _, meta in tree.files} for tree in (before, after))

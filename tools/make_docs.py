@@ -41,9 +41,9 @@ docs/tool.md`, which runs every example below on a small database; long outputs 
   `size`, `none`.
 - **Output.** Data goes to stdout, diagnostics to stderr. Tables for people; colour and progress bars only on
   a terminal.
-- **`--json`** prints one document: `{{"schema": "{SCHEMA}", "command", "result", "error", "exit"}}`, with
+- **`--json`** prints one document, `{{"schema": "{SCHEMA}", "command", "result", "error", "exit"}}`:
   `result` absent when nothing could be found out and `error` (`kind`, `message`, `file`, `offset`) absent
-  when nothing failed. Listings have their rows in `result.rows`; **`--jsonl`** prints just these, one per line.
+  when nothing failed. Listings have their rows in `result.rows`; **`--jsonl`** prints just these, one a line.
   Fields are added without notice; renaming, retyping or removing one raises the schema's number.
 - **Exit codes.** 0 fine; 1 a finding (damage, key not found, a check failed); 2 usage; 3 cannot open, or
   locked; 4 I/O error; 130 interrupted.

@@ -7,6 +7,7 @@ from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import CannotOpen, opening
 from lsmkv_tool.folder import Folder
 from lsmkv_tool.output import Human, Output
+from lsmkv_tool.progress import Progress
 
 
 @declare(example=("lsmkv-tool repair mydb", "lsmkv-tool repair mydb --apply --yes"), changes=True)
@@ -24,7 +25,7 @@ def repair(out: Output, db: str, apply: bool) -> None:
         raise CannotOpen(f"{db} holds no database", file=db)
     if apply:
         out.confirm(f"Repair {db}?")
-    with opening(db):
+    with Progress("repairing"), opening(db):
         report = lsmkv.repair(db, apply=apply)
     data = report.to_dict()
 

@@ -101,7 +101,7 @@ def build(
     except ValueError as error:
         raise Usage(f"--block-size: {error}") from error
     out.confirm(f"Write {file}?")
-    with ExitStack() as stack, opening(source):
+    with Progress("reading"), ExitStack() as stack, opening(source):
         stream = (
             sys.stdin if source == "-" else stack.enter_context(open(source, encoding="utf-8", newline=""))
         )
@@ -109,7 +109,7 @@ def build(
             pairs = newest((from_csv if kind == "csv" else from_json_lines)(stream))
         except UnicodeDecodeError as error:
             raise Usage(f"{source} is not UTF-8: {error}") from error
-    with opening(file):
+    with Progress("writing"), opening(file):
         write_table(file, pairs, bits_per_key, raw_block, compression)
     size = os.stat(file).st_size
     data = {"file": file, "entries": len(pairs), "deletes": sum(v is None for _, v in pairs), "size": size}

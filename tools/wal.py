@@ -11,6 +11,7 @@ from lsmkv_tool.command import declare, group, path_argument
 from lsmkv_tool.exits import FINDING, Finding, opening
 from lsmkv_tool.folder import Folder, is_folder, regular
 from lsmkv_tool.output import Column, Output, Row, num, rare
+from lsmkv_tool.progress import Progress
 
 wal = group("wal", "Write-ahead logs.")
 
@@ -75,7 +76,9 @@ LISTING = [
 @path_argument("path", "DB|FILE")
 def ls(out: Output, path: str) -> None:
     """List logs: records, sequence numbers, how much is known to be synced."""
-    out.rows([summary(file) for file in logs(path)], LISTING, empty="no logs")
+    with Progress("reading"):
+        rows = [summary(file) for file in logs(path)]
+    out.rows(rows, LISTING, empty="no logs")
 
 
 def operations(out: Output, path: str, limit: int | None) -> Iterator[Row]:
@@ -141,7 +144,8 @@ def verify(out: Output, path: str) -> None:
     `torn` is an append that a crash cut off: opening the database drops it. `corrupt` is damage to what was
     known to be synced.
     """
-    rows = [summary(file) for file in logs(path)]
+    with Progress("verifying"):
+        rows = [summary(file) for file in logs(path)]
     if not rows and not is_folder(path):
         raise Finding(f"{path}: no log")
     columns = [

@@ -1,5 +1,6 @@
 """The command as a program: start-up, pipes, signals, a database that another process has open."""
 
+import contextlib
 import os
 import pty
 import select
@@ -156,26 +157,48 @@ def test_the_shell_prompts_on_a_terminal(lab):
     assert code == 0 and "lsmkv mydb>" in seen and "Person 50" in seen
 
 
-def test_a_progress_bar_appears_after_a_second_and_goes_away(tmp_path):
-    code = "from lsmkv_tool import progress\nimport time\n"
-    code += "progress.DELAY = 0.0\nwith progress.Progress('working', 4) as p:\n"
-    code += "    p.next = 0\n    p.step(1, 'first')\n"
+SLOW = """
+from lsmkv_tool import progress
+import sys
+progress.DELAY = progress.EVERY = 0.01
+with progress.Progress("working", 4) as p:
+    p.step(1, "first")
+    sys.stdin.readline()
+"""
+
+
+def test_a_progress_bar_appears_on_a_terminal_and_goes_away():
     pid, fd = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-c", code])
+        os.execv(sys.executable, [sys.executable, "-c", SLOW])
     seen = b""
-    while True:
-        try:
-            part = os.read(fd, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        seen += part
-    os.waitpid(pid, 0)
+    while b"first" not in seen:
+        seen += os.read(fd, 65536)
+    os.write(fd, b"go on\n")
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(fd, 65536):
+            seen += part
+    assert os.waitpid(pid, 0)[1] == 0
     os.close(fd)
     assert b"working [######" in seen and b"25%" in seen and seen.endswith(b"\r\x1b[K")
-    assert "working" not in program("plan", "--keys", "1M").err
+
+
+def test_no_progress_bar_in_a_pipe():
+    done = subprocess.run([sys.executable, "-c", SLOW], input=b"", capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("line", ["db scan mydb", "db info mydb --json", "sst ls mydb --jsonl"])
+def test_a_full_disk_behind_stdout_is_an_io_error(shared, line):
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "lsmkv_tool", *line.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 4
+    assert done.stderr.startswith("lsmkv-tool: ") and done.stderr.count("\n") == 1
+
+
+def test_a_full_disk_behind_the_report_is_an_io_error(shared):
+    assert program("report", "mydb", "-o", "/dev/full", "--force").code == 4
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
