@@ -368,7 +368,7 @@ cdef class Scan(Child):
         self.n_items = n_items
         self.live = more > 0
         if self.next_size < LARGEST_CHUNK:
-            self.next_size *= 2 if self.next_size == FIRST_CHUNK else 4
+            self.next_size *= 2
         return self.tally(place != GOING_ON)
 
     cdef int tally(self, bint seeking) noexcept:

@@ -6,7 +6,7 @@ import lsmkv
 
 
 def test_seeks_merge_l0(tmp_path):
-    with lsmkv.open(tmp_path / "db", l0_compaction_trigger=100) as db:
+    with lsmkv.open(tmp_path / "db", l0_compaction_trigger=20) as db:
         for part in range(3):
             for i in range(part, 300, 3):
                 db.put(b"%04d" % i, b"v")
