@@ -51,6 +51,8 @@ cdef class Scan(Child):
     cdef int setup(self, View view, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
                    bint want_value, bint fill_cache) except -1
     cdef bint may_hold(self, const TableC* t, bytes prefix)
+    cdef bytes common_prefix(self)
+    cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1
     cdef int add_memtables(self) except -1
     cdef int add_ranges(self) except -1
     cdef int fail(self) except -1

@@ -189,6 +189,8 @@ cdef class Scan(Child):
                 include_stop = False
         bound_set(&self.lower, start, include_start)
         bound_set(&self.upper, stop, include_stop)
+        if prefix_bytes is None:
+            prefix_bytes = self.common_prefix()
         self.view = view
         self.snapshot = snapshot
         self.want_value = want_value
@@ -214,12 +216,41 @@ cdef class Scan(Child):
                 merge_add_table(&self.merge, v.flat[0][i])
                 self.n_l0 += 1
         for level in range(1, v.n_levels):
-            if v.levels[level].n == 1:
-                if self.may_hold(v.flat[level][0], prefix_bytes):
-                    merge_add_table(&self.merge, v.flat[level][0])
-            elif v.levels[level].n:
-                merge_add_level(&self.merge, v.flat[level], v.levels[level].n)
+            self.add_level(v.flat[level], v.levels[level].n, prefix_bytes)
         self.add_ranges()
+        return 0
+
+    cdef bytes common_prefix(self):
+        """What every key between the bounds begins with; None where they have nothing in common."""
+        cdef size_t n = 0
+        if self.lower.key == NULL or self.upper.key == NULL:
+            return None
+        while n < self.lower.n and n < self.upper.n and self.lower.key[n] == self.upper.key[n]:
+            n += 1
+        return self.lower.key[:n] if n else None
+
+    cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1:
+        """Only the tables between the bounds; where that is one, its prefix filter is asked too."""
+        cdef int first = 0, last = n, mid
+        while self.lower.key != NULL and first < last:
+            mid = (first + last) >> 1
+            if lsm_compare(tables[mid].largest, tables[mid].largest_len, self.lower.key, self.lower.n) < 0:
+                first = mid + 1
+            else:
+                last = mid
+        last = n
+        n = first
+        while self.upper.key != NULL and n < last:
+            mid = (n + last) >> 1
+            if lsm_compare(tables[mid].smallest, tables[mid].smallest_len, self.upper.key, self.upper.n) > 0:
+                last = mid
+            else:
+                n = mid + 1
+        if last - first == 1:
+            if self.may_hold(tables[first], prefix):
+                merge_add_table(&self.merge, tables[first])
+        elif last > first:
+            merge_add_level(&self.merge, tables + first, last - first)
         return 0
 
     cdef bint may_hold(self, const TableC* t, bytes prefix):

@@ -417,6 +417,27 @@ def test_prefix_filters_never_hide_a_key_and_skip_tables(tmp_path, extractor):
         assert list(db.iterator(reverse=True)) == sorted(db.items(), reverse=True)
 
 
+def test_prefix_filters_save_the_reads_of_a_scan_for_nothing(tmp_path):
+    """Neither a prefix nor bounds within one may cost a read where no table has a key of it."""
+    options = SMALL | {"prefix_extractor": 5, "bits_per_key": 20}
+    with lsmkv.open(tmp_path / "db", **options) as db:
+        for part in range(2):
+            for i in range(part, 4000, 4):
+                db.put(b"%05d:key" % i, b"v" * 100)
+            db.flush()
+        db.compact_range()
+        assert max(level.files for level in db.stats().levels) > 3
+    with lsmkv.open(tmp_path / "db", **options) as db:
+        for i in range(2, 4000, 40):
+            assert list(db.iterator(prefix=b"%05d" % i)) == []
+            assert list(db.iterator(prefix=b"%05d" % i, reverse=True)) == []
+            assert list(db.iterator(start=b"%05d:a" % i, stop=b"%05d:z" % i)) == []
+        assert db.stats().cache.used <= 2 * 8192, "300 scans read two blocks at most"
+        assert list(db.iterator(start=b"00001:a", stop=b"00001:z")) == [(b"00001:key", b"v" * 100)]
+        assert len(list(db.iterator(start=b"00000", stop=b"00100"))) == 50
+        assert len(list(db.iterator(start=b"00000:key", stop=b"03997:key", include_stop=True))) == 2000
+
+
 # --- shadow ---
 
 
