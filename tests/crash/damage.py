@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {
     "write_buffer_size": 64 << 10,
     "target_file_size": 32 << 10,
     "block_size": 256,
-    "l0_compaction_trigger": 100,
+    "l0_compaction_trigger": 16,
     "block_cache_size": 64 << 10,
 }
 HOW = ("flip", "cut", "zero")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from . import damage
 from .load import LOG_MODES
-from .sizes import figure, size
+from .sizes import figure, scratch, size
 
 STEP = size(16, 1)
 CHUNK = 400
 
 
 @pytest.fixture(scope="module", params=LOG_MODES)
-def specimen(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("specimen")
+def specimen(request):
+    folder = Path(tempfile.mkdtemp(prefix="lsmkv-", dir=scratch()))
     wanted = damage.build(folder / "db", folder / "image", request.param)
-    return folder / "image", wanted, request.param
+    yield folder / "image", wanted, request.param
+    shutil.rmtree(folder)
 
 
 def test_the_specimen_has_every_kind_of_file(specimen):
@@ -40,7 +45,9 @@ def test_the_undamaged_specimen_reads_right(specimen, folder):
 def test_damage_is_never_a_wrong_answer(lab, folder, specimen):
     image, wanted, wal = specimen
     text = {k.decode("latin-1"): v.decode("latin-1") for k, v in wanted.items()}
-    items = [[d.name, d.how, d.offset] for d in damage.plan(image, STEP)]
+    # Only the log differs between the modes; the other files are damaged once.
+    plan = [d for d in damage.plan(image, STEP) if wal == "mmap" or damage.kind_of(d.name) == "WAL"]
+    items = [[d.name, d.how, d.offset] for d in plan]
     tally: dict[str, int] = {}
     problems: list[str] = []
     for at in range(0, len(items), CHUNK):

