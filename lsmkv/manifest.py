@@ -13,7 +13,7 @@ import logging
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import xxhash
@@ -90,8 +90,24 @@ def sync_file(fd: int, path: str) -> None:
         raise SyncError(error.errno, f"fsync: {error.strerror}", path) from error
 
 
+@contextmanager
+def io_errors(what: str, path: str) -> Iterator[None]:
+    """The operating system's errors as ours."""
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        raise IOError(error.errno, f"{what}: {error.strerror}", path) from error
+
+
+def open_directory(directory: str) -> int:
+    with io_errors("open", directory):
+        return open_above_stdio(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
 def sync_directory(directory: str) -> None:
-    fd = open_above_stdio(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fd = open_directory(directory)
     try:
         sync_file(fd, directory)
     finally:
@@ -102,6 +118,18 @@ def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True
     """`name` holds `data` or what it held before, whatever happens: temporary file, fsync, rename, fsync of
     the folder.
     """
+    # Opened first: once the new name is there, nothing but the fsync itself may fail.
+    folder = open_directory(directory)
+    try:
+        with io_errors(f"replacing {name}", os.path.join(directory, name)):
+            _write_and_rename(directory, name, data, durable)
+        if durable:
+            sync_file(folder, directory)
+    finally:
+        os.close(folder)
+
+
+def _write_and_rename(directory: str, name: str, data: bytes, durable: bool) -> None:
     temporary = os.path.join(directory, name + ".tmp")
     fd = open_above_stdio(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
@@ -115,8 +143,6 @@ def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True
     finally:
         os.close(fd)
     os.rename(temporary, os.path.join(directory, name))
-    if durable:
-        sync_directory(directory)
 
 
 def read_bounded(path: str, limit: int) -> bytes:
@@ -302,7 +328,8 @@ class ManifestWriter:
         self.failed = False
         self._ordinal = 0
         self._generation = 0
-        self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        with io_errors("create", self.path):
+            self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self.size = 0
         try:
             self._write(_head(number))

@@ -7,7 +7,7 @@ import os
 
 from lsmkv import maintenance, recovery
 from lsmkv.db import DB
-from lsmkv.errors import IOError, OptionError
+from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
 from lsmkv.recovery import RecoveryReport
@@ -18,10 +18,18 @@ def open_database(path: str, flag: str, options: Options) -> DB:
         raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
     if isinstance(path, bytes):
         path = os.fsdecode(path)
-    # Absolute, so that a later chdir does not move the database.
-    directory = os.path.abspath(path)
+    try:
+        # Absolute, so that a later chdir does not move the database.
+        return _open(os.path.abspath(path), flag, options)
+    except Error:
+        raise
+    except OSError as error:
+        raise IOError(error.errno, f"open: {error.strerror}", error.filename or path) from error
+
+
+def _open(directory: str, flag: str, options: Options) -> DB:
     if flag in ("r", "w") and not recovery.exists(directory):
-        raise IOError(errno.ENOENT, "there is no database", path)
+        raise IOError(errno.ENOENT, "there is no database", directory)
     if flag == "r":
         return _open_for_reading(directory, options)
     recovery.create_directory(directory)

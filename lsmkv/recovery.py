@@ -25,7 +25,6 @@ from lsmkv.jobs import Jobs
 from lsmkv.lockfile import is_locked
 from lsmkv.manifest import (
     ManifestState,
-    SyncError,
     read_current,
     read_manifest,
     replace_file,

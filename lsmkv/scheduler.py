@@ -335,20 +335,24 @@ class Scheduler:
     def _failed(self, kind: str, what: str, error: BaseException, pause: float) -> float:
         if self.jobs.cancelled or isinstance(error, ReadOnlyError):
             return 0.0
+        corrupt = isinstance(error, CorruptionError)
+        heals = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in HEALING)
+        if not corrupt and not heals:
+            # Before anyone hears of the error: who heard of it must find the writes refused.
+            self.versions.poison(error)
         with self.condition:
             self.counters.errors += 1
             self.counters.last_error = f"{what}: {error}"
             self.errors[kind] = error
             self.condition.notify_all()
-        if isinstance(error, CorruptionError):
+        if corrupt:
             log.error("%s failed: %s", what, error)
             return LONGEST_PAUSE
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in HEALING):
+        if heals:
             pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
             log.warning("%s failed, next try in %.2f s: %s", what, pause, error)
             return pause
         log.error("%s failed", what, exc_info=error)
-        self.versions.poison(error)
         return 0.0
 
     # Waiting -----------------------------------------------------------------------------------------------

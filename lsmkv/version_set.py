@@ -18,13 +18,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from lsmkv_ext.cache import BlockCache
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers
-from lsmkv_ext.log import LogWriter
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
-
 from lsmkv import filenames
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import Error, ReadOnlyError, SyncError
@@ -37,6 +30,12 @@ from lsmkv.manifest import (
 )
 from lsmkv.options import Options
 from lsmkv.version import FileMeta, Version
+from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.fdpool import FdPool
+from lsmkv_ext.job import FileNumbers
+from lsmkv_ext.log import LogWriter
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -240,8 +239,9 @@ class VersionSet:
             if self.poisoned is not None:
                 return
             self.poisoned = error
+            # In the same breath: once one call was refused, no later write may be acknowledged.
+            self.on_poison(error)
         log.error("%s: read-only from now on: %s", self.directory, error)
-        self.on_poison(error)
 
     # Files that have served ---------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 import os
 
-from libc.errno cimport EINVAL, EOPNOTSUPP, errno
+from libc.errno cimport EEXIST, EINVAL, EOPNOTSUPP, errno
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -269,7 +269,8 @@ cdef class LogWriter:
             raise MemoryError("log")
         c.fd = -1
         pthread_mutex_init(&c.sync_mutex, NULL)
-        err = file_open(cpath, OPEN_CREATE, &fd)
+        # The rename below would replace it.
+        err = EEXIST if os.path.lexists(self.path) else file_open(cpath, OPEN_CREATE, &fd)
         if err:
             fail_io(&st, b"log: create", err)
             raise_status(&st, self.path)

@@ -45,6 +45,17 @@ def write_with_fault(
     return {"opened": True, "raised": raised, "hits": hits, "calls": calls}
 
 
+def open_with_fault(folder: str, options: dict[str, Any], fault: dict[str, Any]) -> dict[str, Any]:
+    """Opens and closes the database while one call fails."""
+    control = arm(folder, fault)
+    raised = None
+    try:
+        lsmkv.open(folder, **options).close()
+    except lsmkv.Error as error:
+        raised = repr(error)
+    return {"raised": raised, "hits": control.hits()}
+
+
 def fsync_failure(
     folder: str, book_path: str, trace_path: str, options: dict[str, Any], nth: int, match: str = ""
 ) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """All jobs of the lab by name. Each runs in a process of its own, under iofault."""
 
 from .damage import sweep as damage_sweep
-from .failing import fsync_failure, write_with_fault
+from .failing import fsync_failure, open_with_fault, write_with_fault
 from .lifetime import close_race, fork_use, full_disk, many_tables, open_and_close
 from .recording import record, replay
 from .writing import check, open_until_killed, write_until_killed, write_until_power_cut
@@ -16,6 +16,7 @@ __all__ = [
     "many_tables",
     "open_and_close",
     "open_until_killed",
+    "open_with_fault",
     "record",
     "replay",
     "write_until_killed",

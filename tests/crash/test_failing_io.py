@@ -7,6 +7,8 @@ import random
 
 import pytest
 
+from lsmkv import manifest
+
 from . import trace
 from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask
 from .load import LOG_MODES, TINY
@@ -121,7 +123,8 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
         said = outcome.value
         if said["hits"] == 0:
             break
-        assert Monitor(lambda _: Needed()).watch(trace.read(place / "trace")) == [], f"fsync {nth}"
+        monitor = Monitor(lambda _: Needed(), manifest.HEAD_BYTES)
+        assert monitor.watch(trace.read(place / "trace")) == [], f"fsync {nth}"
         after = lab.run("check", books=[str(place / "book")], judge="settle_failed", **call)
         assert after.ok, f"fsync {nth}: {after.words()}"
         assert after.value["problems"] == [], f"fsync {nth}"

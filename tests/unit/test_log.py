@@ -54,6 +54,11 @@ def test_cut_anywhere_gives_a_prefix(tmp_path, mode):
     end = max(i for i, byte in enumerate(whole) if byte) + 1
     for cut in range(0, end, 3):
         path.write_bytes(whole[:cut])
+        if cut < 4096:
+            # The head was whole and synced before the log had its name: no crash explains this.
+            with pytest.raises(CorruptionError):
+                replay_log(path, 7, Memtable(1, 4096))
+            continue
         report = replay_log(path, 7, Memtable(1, 4096))
         assert report["records"] <= 10
         if report["records"]:

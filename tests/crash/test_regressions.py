@@ -1,0 +1,61 @@
+"""What once went wrong, each under the name of what went wrong."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+
+import pytest
+
+import lsmkv
+
+from .iofault import SYNCS, Action, Op, mask
+from .load import TINY
+
+
+def left_by_a_kill(lab, folder):
+    """A database with a table and a log that waits for its replay."""
+    fault = {"ops": mask(Op.MMAP) | SYNCS, "nth": 30, "action": int(Action.KILL)}
+    call = {"folder": str(folder / "db"), "books": [str(folder / "book")], "options": TINY}
+    outcome = lab.run("write_until_killed", seed="regression", fault=fault, **call)
+    assert outcome.signal == 9, outcome.words()
+    return call
+
+
+@pytest.mark.parametrize(("ops", "err"), [(mask(Op.OPEN), errno.EMFILE), (SYNCS, errno.EIO)])
+def test_a_failed_open_unlinked_the_manifest_or_table_that_current_already_named(lab, folder, ops, err):
+    """The folder could not be opened, or not be synced, after CURRENT had been renamed: the new manifest and
+    the table of the replayed log were removed as if nobody knew them."""
+    call = left_by_a_kill(lab, folder)
+    image = folder / "image"
+    (folder / "db").rename(image)
+    nth, hits = 0, 1
+    while hits:
+        nth += 1
+        shutil.copytree(image, folder / "db")
+        fault = {"ops": ops, "nth": nth, "action": int(Action.FAIL), "err": err}
+        said = lab.run("open_with_fault", folder=call["folder"], options=TINY, fault=fault)
+        assert said.ok, said.words()
+        hits = said.value["hits"]
+        after = lab.run("check", **call)
+        assert after.ok, f"call {nth}: {after.words()}"
+        assert after.value["problems"] == [], f"call {nth}"
+        shutil.rmtree(folder / "db")
+    assert nth > 5
+
+
+def test_an_unsynced_log_head_made_the_next_open_fail_after_a_power_cut(lab, folder):
+    """The head page was lost while later pages survived. Now the head is synced before the log has its name,
+    so a log that starts with zeros is damage and nothing else."""
+    with lsmkv.open(folder / "db", **TINY) as db:
+        db.put(b"k", b"v", sync=True)
+        shutil.copytree(folder / "db", folder / "image")
+    (log,) = (folder / "image").glob("*.wal")
+    data = log.read_bytes()
+    log.write_bytes(bytes(4096) + data[4096:])
+    with pytest.raises(lsmkv.CorruptionError):
+        lsmkv.open(folder / "image", **TINY)
+    log.write_bytes(data)
+    with lsmkv.open(folder / "image", **TINY) as db:
+        assert db[b"k"] == b"v"
+    assert not list((folder / "image").glob("*.tmp"))
