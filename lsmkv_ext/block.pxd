@@ -1,6 +1,6 @@
-# One data block: sorted entries with prefix compression and restart points, plus one tag byte per entry (from the key's
-# hash) so that a point read finds its entry without a search. Byte grid: docs/format.md, "Data block". Writer and reader
-# share this file.
+# One data block: sorted entries with prefix compression and restart points, plus one tag byte per entry (from the
+# key's hash) so that a point read finds its entry without a search. Byte grid: docs/format.md, "Data block". Writer
+# and reader share this file.
 #
 # Keys and values are two sections, and the places of the values a third: once a tag matches, the value can be fetched
 # while the key is still being compared, and that comparison walks over neighbouring keys only, not over values.
@@ -11,8 +11,8 @@
 #   sequence number: (seq - base seq) << 1 | is_delete in the fewest bytes that hold the block's largest
 #
 # The small sections stand at the end, next to the struct, so that one prefetch reaches them all. Values in front also
-# compress better: LZ4 takes ever larger steps through bytes that do not repeat, like keys and tags, and would step over the
-# first repeats of the values.
+# compress better: LZ4 takes ever larger steps through bytes that do not repeat, like keys and tags, and would step
+# over the first repeats of the values.
 #
 # Whoever has the bytes (read or decompressed) puts them straight into b.data and calls block_check, which looks at the
 # whole structure once. Everything after that (gets, iterators) relies on it and checks no bounds again.
@@ -31,7 +31,7 @@ cdef enum:
     SEG_PROBATION = 2
     SEG_LIMBO = 3                  # evicted, waiting for a thread with the GIL to free it
 
-ctypedef struct Entry:            # borrowed: key and value live as long as the block (or iterator buffer) they came from
+ctypedef struct Entry:            # borrowed: key and value live as long as the block or iterator they came from
     const char* key
     size_t klen
     const char* value
@@ -58,7 +58,8 @@ ctypedef struct BlockC:
     uint64_t base_seq
     uint16_t max_klen
     bint wide                      # offsets of 4 bytes
-    void* alloc                    # owned: what malloc gave
+    bint pooled                    # alloc is a slot of the slab, else malloc's
+    void* alloc                    # owned
     uint64_t charge                # bytes this costs the cache
     BlockC** slot                  # borrowed: the table's pointer to this block, NULL when unlinked
     BlockC* next                   # ring of its segment, or the limbo list
@@ -105,8 +106,9 @@ cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
     return <uint8_t>(hash >> 56)
 
 
-# Room for raw_size bytes, pins = 1, SEG_PRIVATE; NULL when there is no memory.
-cdef BlockC* block_alloc(size_t raw_size) noexcept nogil
+# Room for raw_size bytes, pins = 1, SEG_PRIVATE; NULL when there is no memory. `pooled`: on huge pages, for blocks
+# that stay.
+cdef BlockC* block_alloc(size_t raw_size, bint pooled) noexcept nogil
 cdef void block_free(BlockC* b) noexcept nogil
 # Checks the structure of b.data[:raw_size] and fills the struct; NULL, or what is wrong.
 cdef const char* block_check(BlockC* b) noexcept nogil
@@ -125,7 +127,8 @@ cdef void block_iter_seek(BlockIter* it, const char* key, size_t klen) noexcept 
 cdef void block_iter_next(BlockIter* it) noexcept nogil
 cdef int block_iter_prev(BlockIter* it) noexcept nogil
 
-# BlockBuilder: init, add in order (not checked here), finish gives raw/raw_len, reset for the next block. 0 or ST_NO_MEMORY.
+# BlockBuilder: init, add in order (not checked here), finish gives `raw`, reset for the next block.
+# 0 or ST_NO_MEMORY.
 cdef void block_builder_init(BlockBuilder* bb, uint32_t restart_interval) noexcept nogil
 cdef void block_builder_free(BlockBuilder* bb) noexcept nogil
 cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil

@@ -3,6 +3,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from lsmkv_ext.buffer cimport buf_append, buf_assign, buf_free, buf_reserve
 from lsmkv_ext.coding cimport get_u16, get_u32, get_u64, get_varint, put_u32, put_u64, put_varint
+from lsmkv_ext.slab cimport SLAB_MAX, slab_alloc, slab_free
 from lsmkv_ext.status cimport ST_NO_MEMORY, ST_OK
 from lsmkv_ext.types cimport MAX_KEY, lsm_compare, lsm_prefetch, lsm_unlikely
 
@@ -36,6 +37,7 @@ cdef extern from * nogil:
 cdef enum:
     NO_RUN = 0xFFFFFFFF
     RUN_MAX = 64
+    MALLOC_OVERHEAD = 16
 
 ctypedef struct KeyHead:           # the two lengths in front of a key suffix
     uint64_t shared
@@ -117,28 +119,36 @@ cdef inline uint32_t _n_restarts(const BlockC* b) noexcept nogil:
 
 # --- memory and checks ------------------------------------------------------------------------------------------------
 
-cdef BlockC* block_alloc(size_t raw_size) noexcept nogil:
+cdef BlockC* block_alloc(size_t raw_size, bint pooled) noexcept nogil:
     cdef size_t padded = (raw_size + 15) & ~<size_t>15
+    cdef size_t size = padded + sizeof(BlockC) + BLOCK_SLACK
+    cdef size_t got = size + MALLOC_OVERHEAD
     cdef char* alloc
     cdef BlockC* b
     if raw_size > BLOCK_MAX_RAW:
         return NULL
-    alloc = <char*>malloc(padded + sizeof(BlockC) + BLOCK_SLACK)
+    pooled = pooled and size <= SLAB_MAX
+    alloc = <char*>(slab_alloc(size, &got) if pooled else malloc(size))
     if alloc == NULL:
         return NULL
     b = <BlockC*>(alloc + padded)
     memset(b, 0, sizeof(BlockC) + BLOCK_SLACK)
     b.alloc = alloc
+    b.pooled = pooled
     b.data = alloc + (padded - raw_size)
     b.pins = 1
     b.segment = SEG_PRIVATE
     b.raw_size = <uint32_t>raw_size
-    b.charge = padded + sizeof(BlockC) + BLOCK_SLACK + 16
+    b.charge = got
     return b
 
 
 cdef void block_free(BlockC* b) noexcept nogil:
-    if b != NULL:
+    if b == NULL:
+        return
+    if b.pooled:
+        slab_free(b.alloc)
+    else:
         free(b.alloc)
 
 
@@ -604,7 +614,7 @@ cdef class BlockView:
     def __cinit__(self, bytes raw not None):
         cdef const char* problem
         block_iter_init(&self.it)
-        self.b = block_alloc(len(raw))
+        self.b = block_alloc(len(raw), False)
         if self.b == NULL:
             raise MemoryError("block")
         memcpy(self.b.data, <const char*>raw, len(raw))

@@ -1,6 +1,7 @@
 # The block cache: one byte budget over the blocks of all tables of a database.
 #
-# A cached block hangs off its table's `blocks` array, so a hit needs no look-up here; the cache only knows who to evict.
+# A cached block hangs off its table's `blocks` array, so a hit needs no look-up here; the cache only knows whom to
+# evict.
 # Two rings: MAIN (blocks read by gets, CLOCK) and PROBATION (blocks read by scans, first in first out, about an eighth
 # of the budget). A get that hits a probation block bumps its usage counter, and the hand then promotes it instead of
 # evicting it. Scans bump nothing.
@@ -39,8 +40,8 @@ cdef int cache_init(CacheC* c, uint64_t capacity) noexcept nogil
 cdef void cache_destroy(CacheC* c) noexcept nogil
 # The cached block at *slot, pinned, or NULL. Safe without the GIL.
 cdef BlockC* cache_pin(CacheC* c, BlockC** slot) noexcept nogil
-# Publishes a private pinned block at *slot. Where another thread was first, frees `b` and returns the present block, pinned.
-# Where there is no room (budget, all pinned), `b` stays private. Returns the block to use, pinned once.
+# Publishes a private pinned block at *slot. Where another thread was first, frees `b` and returns the present block,
+# pinned. Where there is no room (budget, all pinned), `b` stays private. Returns the block to use, pinned once.
 cdef BlockC* cache_insert(CacheC* c, BlockC** slot, BlockC* b, bint scan, bint gil_held) noexcept nogil
 cdef void cache_unpin(BlockC* b) noexcept nogil
 # GIL held: unlinks and frees the blocks of a closing table.

@@ -1,6 +1,6 @@
 # Descriptors on demand: at most `limit` open over all tables of a database, so 1000 tables work under RLIMIT_NOFILE=40.
-# A handle is closed by the clock hand when another needs its place, and opened again by its path when next used. The limit
-# bends while more threads than that read at once; EMFILE closes somebody else's and tries again.
+# A handle is closed by the clock hand when another needs its place, and opened again by its path when next used. The
+# limit bends while more threads than that read at once; EMFILE closes somebody else's and tries again.
 
 from lsmkv_ext.types cimport pthread_mutex_t
 

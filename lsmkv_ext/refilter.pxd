@@ -1,5 +1,5 @@
-# Pays filter debt: a new table file with the data blocks of an old one, byte for byte, and a filter for another level or
-# another number of bits per key. Blocks are decompressed to hash their keys, never compressed again.
+# Pays filter debt: a new table file with the data blocks of an old one, byte for byte, and a filter for another level
+# or another number of bits per key. Blocks are decompressed to hash their keys, never compressed again.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -8,7 +8,7 @@ from lsmkv_ext.table cimport TableC
 from lsmkv_ext.table_builder cimport TableSummary
 
 ctypedef struct RefilterOptions:
-    uint64_t seed                  # of the new filter; block tags need it to equal the table's (ST_BAD_ARGUMENT otherwise)
+    uint64_t seed                  # must equal the table's, as the block tags stay (else ST_BAD_ARGUMENT)
     uint32_t millibits             # 0 = no filter
     uint32_t level
     bint verify_filter

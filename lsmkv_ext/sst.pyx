@@ -100,8 +100,8 @@ cdef dict summary_dict(const TableSummary* s):
 cdef class SSTWriter:
     """Builds one table file outside a database, for `db.ingest` or `SSTReader`.
 
-    Keys come in strictly increasing order. As a context manager it finishes the file at the end of the block, or removes
-    it when the block raises. `path` must not exist yet.
+    Keys come in strictly increasing order. As a context manager it finishes the file at the end of the block, or
+    removes it when the block raises. `path` must not exist yet.
 
     A range delete written here hides older data of the database it is ingested into, never an entry of its own file.
     """

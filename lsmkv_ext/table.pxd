@@ -44,9 +44,9 @@ ctypedef struct TableC:
     uint64_t max_prefix            # of the last separator
     size_t common_len              # bytes shared by all keys of the table, cut off before the 8-byte prefixes
     char* common                   # owned
-    uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] the last of each group
+    uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] last of each group
     BlockC** blocks                # owned array; cached block or NULL (acquire load)
-    uint64_t* sep_at               # n_blocks + 1 offsets into seps: separator i is >= block i's last key, < block i+1's first
+    uint64_t* sep_at               # n_blocks + 1 offsets into seps: last key of block i <= separator i < first of i + 1
     char* seps
     uint64_t* offsets              # n_blocks + 1: block i is file bytes offsets[i] .. offsets[i + 1] with its trailer
     uint64_t global_seq            # not 0: every entry counts as having this sequence number (ingested tables)
@@ -93,7 +93,7 @@ ctypedef struct TableIter:         # table_iter_init; moves return ST_OK (look a
     uint32_t last_miss             # block index of the last disk read; adjacent ones grow the window
 
 
-# First block whose separator >= key; n_blocks = none. The block may still hold no key >= key (then the next one's first is it).
+# First block whose separator >= key; n_blocks = none. It may still hold no key >= key: then the next one's first is it.
 cdef uint32_t table_find_block(const TableC* t, const char* key, size_t klen) noexcept nogil
 
 
@@ -120,8 +120,9 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
 cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, BlockC** out,
                             Status* st) noexcept nogil
 cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil                 # NULL is fine
-# ST_OK / ST_NOT_FOUND / error. No filter check inside (the caller did it). On ST_OK out.value points into *pinned, which the
-# caller unpins after copying; with gil_held a cached block is returned without a pin (*pinned = NULL). out.key is NULL.
+# ST_OK / ST_NOT_FOUND / error. No filter check inside (the caller did it). On ST_OK out.value points into *pinned,
+# which the caller unpins after copying; with gil_held a cached block comes without a pin (*pinned = NULL).
+# out.key is NULL.
 cdef int table_get(TableC* t, const char* key, size_t klen, uint64_t hash, ReadContext* rc, Entry* out,
                    BlockC** pinned, Status* st) noexcept nogil
 
@@ -130,7 +131,8 @@ cdef void table_iter_close(TableIter* it) noexcept nogil                   # unp
 cdef int table_iter_seek_first(TableIter* it) noexcept nogil
 cdef int table_iter_seek_last(TableIter* it) noexcept nogil
 cdef int table_iter_seek(TableIter* it, const char* key, size_t klen) noexcept nogil             # first >= key
-cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, bint inclusive) noexcept nogil  # last <= (or <) key
+# The last entry <= key, or < key.
+cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, bint inclusive) noexcept nogil
 cdef int table_iter_next(TableIter* it) noexcept nogil                     # next and prev on no entry: still none
 cdef int table_iter_prev(TableIter* it) noexcept nogil
 # Bytes of the file in front of `key`'s place: for approximate_size and for splitting jobs.

@@ -73,6 +73,7 @@ cdef extern from * nogil:
     uint32_t lsm_count_less8(const uint64_t* g, uint64_t x) noexcept
 
 cdef enum:
+    POOL_FROM = 4 << 20            # bytes cached before blocks come from the slab: less stays in the processor's caches
     SCRATCH = 16384                # blocks up to this size are read onto the stack
     WINDOW_FIRST = 16 << 10
     WINDOW_MAX = 256 << 10
@@ -141,14 +142,20 @@ cdef int _check_block(TableC* t, BlockC* b, uint64_t offset, BlockC** out, Statu
     return ST_OK
 
 
-cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, BlockC** out, Status* st) noexcept nogil:
+cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, BlockC** out,
+                            Status* st) noexcept nogil:
+    return _decode(t, frame, n, offset, False, out, st)
+
+
+cdef int _decode(TableC* t, const char* frame, size_t n, uint64_t offset, bint pooled, BlockC** out,
+                 Status* st) noexcept nogil:
     cdef uint32_t raw_size = 0
     cdef int compression = 0
     cdef BlockC* b
     cdef int code = frame_check(t, frame, n, KIND_DATA, offset, &raw_size, &compression, st)
     if code != ST_OK:
         return code
-    b = block_alloc(raw_size)
+    b = block_alloc(raw_size, pooled)
     if b == NULL:
         return fail_memory(st, "block")
     code = frame_unpack(t, frame, n, raw_size, compression, b.data, offset, st)
@@ -158,13 +165,19 @@ cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t off
     return _check_block(t, b, offset, out, st)
 
 
+cdef inline bint _will_stay(const TableC* t, const ReadContext* rc) noexcept nogil:
+    """Whether a block read now goes into a cache that is large enough for huge pages to matter."""
+    return (t.cache != NULL and rc.fill_cache and not rc.compaction
+            and t.cache.main.bytes + t.cache.probation.bytes >= POOL_FROM)
+
+
 cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status* st) noexcept nogil:
     """Read straight into a block: where the bytes are stored as they are, nothing is copied."""
     cdef uint32_t raw_size = 0
     cdef int compression = 0
     cdef BlockC* b
     cdef int code
-    b = block_alloc(n)
+    b = block_alloc(n, False)
     if b == NULL:
         return fail_memory(st, "block")
     code = table_pread(t, b.data, n, offset, st)
@@ -180,12 +193,12 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
     return code
 
 
-cdef int _read_small(TableC* t, size_t n, uint64_t offset, BlockC** out, Status* st) noexcept nogil:
+cdef int _read_small(TableC* t, size_t n, uint64_t offset, bint pooled, BlockC** out, Status* st) noexcept nogil:
     cdef char scratch[SCRATCH]
     cdef int code = table_pread(t, scratch, n, offset, st)
     if code != ST_OK:
         return code
-    return table_decode_block(t, scratch, n, offset, out, st)
+    return _decode(t, scratch, n, offset, pooled, out, st)
 
 
 cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
@@ -199,7 +212,7 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
         ts = PyEval_SaveThread()
     start = lsm_now_ns()
     if n <= SCRATCH:
-        code = _read_small(t, n, offset, out, st)
+        code = _read_small(t, n, offset, _will_stay(t, rc), out, st)
     else:
         code = _read_large(t, n, offset, out, st)
     rc.disk_ns += lsm_now_ns() - start
@@ -396,7 +409,7 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
         code = _read_ahead(it, i, backward)
         if code != ST_OK:
             return code
-    code = table_decode_block(t, it.ahead + (at - it.ahead_at), t.offsets[i + 1] - at, at, &b, &it.status)
+    code = _decode(t, it.ahead + (at - it.ahead_at), t.offsets[i + 1] - at, at, _will_stay(t, it.rc), &b, &it.status)
     if code != ST_OK:
         return code
     it.rc.decompressed += b.raw_size
@@ -752,7 +765,6 @@ cdef class Table:
 
     def block_layout(self):
         """[{offset, size, raw_size, n_entries, compression, separator, cached}], one per data block; reads them all."""
-        cdef TableC* t = self.c
         cdef uint32_t i
         out = []
         for i, separator in enumerate(self.separators()):

@@ -73,7 +73,7 @@ cdef extern from * nogil:
     """
     #include <fcntl.h>
     #if defined(__linux__) && defined(SYNC_FILE_RANGE_WRITE)
-    /* starts write-out early, so that the fsync at the end finds little to do; a hint, its failure is fsync's to report */
+    /* starts write-out early, so that the fsync at the end finds little to do; a hint, so errors are left to fsync */
     static inline void lsm_start_writeback(int fd, uint64_t from, uint64_t n) {
         (void)!sync_file_range(fd, (off_t)from, (off_t)n, SYNC_FILE_RANGE_WRITE);
     }
@@ -256,7 +256,7 @@ cdef int _index_entry(BuilderC* b, const char* sep, size_t n, Status* st) noexce
 
 
 cdef int _separate(BuilderC* b, const char* key, size_t klen, Status* st) noexcept nogil:
-    """A short key s with last key <= s < key: key's first bytes up to where the two differ, unless that is all of key."""
+    """A short s with last key <= s < key: key's first bytes up to where the two differ, unless that is all of key."""
     cdef size_t same = 0
     cdef size_t limit = min(klen, b.last_key.len)
     while same < limit and key[same] == b.last_key.data[same]:

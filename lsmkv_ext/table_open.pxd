@@ -1,5 +1,5 @@
-# From a file to a TableC: footer, properties, index, range deletes, filter; all checked here, once. Errors name the offset
-# of the section that is wrong.
+# From a file to a TableC: footer, properties, index, range deletes, filter; all checked here, once. Errors name the
+# offset of the section that is wrong.
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -114,7 +114,8 @@ cdef int frame_unpack(TableC* t, const char* frame, size_t n, uint32_t raw_size,
     return ST_OK
 
 
-cdef int _section(TableC* t, uint64_t at, uint64_t size, int kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
+cdef int _section(TableC* t, uint64_t at, uint64_t size, int kind, char** raw, size_t* raw_len,
+                  Status* st) noexcept nogil:
     """Reads, checks and unpacks one framed section into memory that the caller owns."""
     cdef uint32_t raw_size = 0
     cdef int compression = 0
@@ -273,8 +274,8 @@ cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
     cdef const char* end = p + n
     cdef uint64_t total = 0, klen = 0, at = 0
     cdef IndexEntry e
-    cdef uint32_t i
-    for i in range(t.n_blocks):
+    cdef uint32_t _i
+    for _i in range(t.n_blocks):
         p = _index_entry(p, end, &e)
         if p == NULL or e.shared > klen or e.size < FRAME_TRAILER or e.size > t.data_end - at:
             return <uint64_t>-1

@@ -65,7 +65,8 @@ cdef bint _beside_index(TableC* t, uint32_t block, const Entry* e) noexcept nogi
     return table_find_block(t, e.key, e.klen) != block
 
 
-cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it, GrowBuf* last, Totals* n) noexcept nogil:
+cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it, GrowBuf* last,
+                      Totals* n) noexcept nogil:
     """Problems of the block's entries, ORed together; -1 without memory."""
     cdef int found = 0
     cdef uint32_t i = 0
@@ -116,7 +117,8 @@ cdef list _compare_totals(TableC* t, Totals* n):
     return out
 
 
-cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowBuf* last, Totals* n, list out) except -1:
+cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowBuf* last, Totals* n,
+                        list out) except -1:
     """Appends to `out`; False where the block cannot be read at all."""
     cdef TableC* t = table.c
     cdef ReadContext rc
@@ -164,8 +166,8 @@ def verify_table(Table table not None, *, deep=True):
     """Findings as [{"offset": ..., "what": ...}]; an empty list for a sound table.
 
     Opening the table has checked footer, properties, index and range deletes. Here: the filter, every data block's
-    checksum and structure; with `deep` also the order of the keys, each key against index, hash tag, filter and key range,
-    and the contents against the properties. Reads go past the cache, to the file.
+    checksum and structure; with `deep` also the order of the keys, each key against index, hash tag, filter and key
+    range, and the contents against the properties. Reads go past the cache, to the file.
     """
     cdef TableC* t = table.c
     cdef BlockIter it

@@ -7,6 +7,7 @@ import threading
 import pytest
 from tables import numbered, write_table
 
+from lsmkv_ext import slab
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.sst import SSTReader
 from lsmkv_ext.table import Table
@@ -244,3 +245,26 @@ def test_a_huge_block_is_not_cached(tmp_path):
 def test_reader_with_its_own_cache(path):
     with SSTReader(path, cache_size=0) as reader:
         assert reader[key(0)] == numbered(1, 80)[key(0)][0]
+
+
+def test_large_caches_live_on_slabs(tmp_path):
+    """Beyond a few MiB blocks come from 2 MiB regions; the budget holds, and closing gives the slots back."""
+    rows = {b"%08d" % i: (os.urandom(1000), i) for i in range(16_000)}
+    write_table(tmp_path / "t.sst", rows)
+    before = slab.stats()["slots"]
+    cache = BlockCache(8 << 20)
+    table = Table(tmp_path / "t.sst", 1, cache)
+    order = sorted(rows)
+    for step in (1, 7, 3):
+        for k in order[::step]:
+            assert table.get(k) == rows[k]
+        assert cache.used <= cache.capacity
+    assert cache.stats()["evictions"] > 0
+    assert cache.used > cache.capacity // 2
+    held = slab.stats()["slots"] - before
+    assert 0 < held <= cache.stats()["main_blocks"]
+    regions = slab.stats()["region_bytes"]
+    assert regions <= 3 * cache.capacity
+    del table
+    assert slab.stats()["slots"] == before
+    assert slab.stats()["region_bytes"] < regions
