@@ -6,7 +6,7 @@
 # posix_fallocate comes before each store, so that a full disk is ENOSPC and never SIGBUS.
 
 from libc.stdint cimport uint32_t, uint64_t
-from lsmkv_ext.types cimport pthread_mutex_t
+from lsmkv_ext.types cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.status cimport Status
 
 cdef enum:
@@ -30,9 +30,13 @@ ctypedef struct LogC:
     char* scratch           # write mode: the record under construction
     size_t scratch_size
     pthread_mutex_t sync_mutex
+    pthread_cond_t sync_done
+    bint leading            # one thread is in fdatasync for all who wait on sync_done
     uint64_t synced         # records below are on disk, atomic
     uint64_t slot_count     # how many slots were stored
     int sync_error          # errno of the fdatasync that failed, for good
+    int waiting             # threads that came for a sync since the last fdatasync began, atomic
+    int company             # how many of them the last fdatasync served, or a little less than it used to
     uint64_t n_syncs
     uint64_t sync_ns
 

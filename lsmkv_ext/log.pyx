@@ -34,9 +34,15 @@ from lsmkv_ext.types cimport (
     OP_DELETE,
     OP_DELETE_RANGE,
     OP_PUT,
+    lsm_fetch_add32,
+    lsm_load32,
     lsm_load64,
     lsm_now_ns,
     lsm_store64,
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_wait,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -52,6 +58,9 @@ cdef extern from "<sys/mman.h>" nogil:
     int madvise(void* addr, size_t n, int advice)
     int PROT_READ, PROT_WRITE, MAP_SHARED
     void* MAP_FAILED
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef extern from "<unistd.h>" nogil:
     int ftruncate(int fd, long size)
@@ -69,6 +78,7 @@ cdef const char* MAGIC = b"lsmkvlog"
 cdef enum:
     VERSION = 1
     PAGE = 4096
+    MAX_PATIENCE_NS = 1000000
 
 # --- checksums: the log's number and the record's place are part of them, so a stale or moved record never passes -------
 
@@ -172,27 +182,59 @@ cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
         file_pwrite(log.fd, slot, 24, place)
 
 
-cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
+cdef void await_company(LogC* log) noexcept nogil:
+    """Whoever was just served is about to write again: waiting for them no longer than an fdatasync takes lets one serve them all. A
+    lone writer never waits."""
+    cdef uint64_t patience, deadline
+    if log.company < 2 or log.n_syncs == 0:
+        return
+    patience = log.sync_ns // log.n_syncs
+    deadline = lsm_now_ns() + (patience if patience < MAX_PATIENCE_NS else MAX_PATIENCE_NS)
+    while lsm_load32(&log.waiting) < log.company and lsm_now_ns() < deadline:
+        sched_yield()
+
+
+cdef int sync_once(LogC* log) noexcept nogil:
+    """The leader's part: one fdatasync for everybody whose record is in the log by then. Takes and gives back the held mutex."""
     cdef uint64_t end, began
+    cdef int served, err
+    log.leading = True
+    pthread_mutex_unlock(&log.sync_mutex)
+    await_company(log)
+    served = lsm_load32(&log.waiting)
+    lsm_fetch_add32(&log.waiting, -served)
+    end = lsm_load64(&log.offset)
+    began = lsm_now_ns()
+    err = file_datasync(log.fd)
+    pthread_mutex_lock(&log.sync_mutex)
+    log.company = served if served > log.company else log.company - (log.company - served + 3) // 4
+    if err != 0:
+        # The kernel may have dropped the dirty pages: a second fdatasync could succeed and mean nothing.
+        log.sync_error = err
+    else:
+        lsm_store64(&log.synced, end)
+        store_slot(log, end)
+        log.n_syncs += 1
+        log.sync_ns += lsm_now_ns() - began
+    log.leading = False
+    pthread_cond_broadcast(&log.sync_done)
+    return err
+
+
+cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
     cdef int err = 0
     if lsm_load64(&log.synced) >= upto:
         return ST_OK
-    # Those who wait here while one fdatasync runs find their record covered by the next one's.
+    lsm_fetch_add32(&log.waiting, 1)
     pthread_mutex_lock(&log.sync_mutex)
-    if log.sync_error:
+    while lsm_load64(&log.synced) < upto:
         err = log.sync_error
-    elif lsm_load64(&log.synced) < upto:
-        end = lsm_load64(&log.offset)
-        began = lsm_now_ns()
-        err = file_datasync(log.fd)
-        if err != 0:
-            # The kernel may have dropped the dirty pages: a second fdatasync could succeed and mean nothing.
-            log.sync_error = err
+        if err:
+            break
+        if log.leading:
+            pthread_cond_wait(&log.sync_done, &log.sync_mutex)
         else:
-            lsm_store64(&log.synced, end)
-            store_slot(log, end)
-            log.n_syncs += 1
-            log.sync_ns += lsm_now_ns() - began
+            sync_once(log)
     pthread_mutex_unlock(&log.sync_mutex)
     if err != 0:
         return fail_io(st, b"log: fdatasync", err)
@@ -371,6 +413,7 @@ cdef class LogWriter:
             file_close(self.c.fd)
         free(self.c.scratch)
         pthread_mutex_destroy(&self.c.sync_mutex)
+        pthread_cond_destroy(&self.c.sync_done)
         free(self.c)
 
 
