@@ -301,7 +301,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         versions = self._versions
         with versions.lock:
             version = versions.current
-            infos = dict(versions.filter_infos)
+            infos = versions.filter_infos()
         return filters.debts(version, self._jobs.policy(version), infos, self.seed)
 
     def _payable_debt(self) -> dict[int, str]:
