@@ -12,7 +12,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +37,11 @@ from lsmkv_ext.table import Table
 log = logging.getLogger("lsmkv")
 
 Progress = Callable[[int, int], None]
+
+# A read in vain costs about as much as compacting this many bytes: a table with more of them than its size
+# is worth moving on. Few reads prove nothing.
+BYTES_PER_WASTED = 16 << 10
+MIN_WASTED = 1000
 
 
 class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
@@ -70,7 +74,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._lock = lock
         self._pid = os.getpid()
         self._closing = threading.Lock()
-        self._debts: tuple[Version, Options, Hints] | None = None
+        self._debts: tuple[Version, Options, frozenset[int]] | None = None
         self._seek_heavy: frozenset[int] = frozenset()
         self.recovery_report = report
         self._jobs: Jobs = Jobs(versions)
@@ -297,7 +301,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         versions = self._versions
         with versions.lock:
             version = versions.current
-            infos = dict(versions.filter_infos)
+            infos = versions.filter_infos()
         return filters.debts(version, self._jobs.policy(version), infos, self.seed)
 
     def _payable_debt(self) -> dict[int, str]:
@@ -306,14 +310,20 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return {n: why for n, why in self.filter_debt().items() if why != "seed" and n not in empty}
 
     def _hints(self, version: Version, options: Options) -> Hints:
-        hints = NO_HINTS
-        if options.filter_debt_ratio is not None:
-            if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
-                owed = self._payable_debt()
-                over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
-                self._debts = (version, options, Hints(filter_debt=frozenset(owed)) if over else NO_HINTS)
-            hints = self._debts[2]
-        return replace(hints, seek_heavy=self._seek_heavy) if self._seek_heavy else hints
+        return Hints(self._seek_heavy | self._read_in_vain(), self._debt_to_pay(version, options))
+
+    def _read_in_vain(self) -> frozenset[int]:
+        tables = self._versions.tables.items()
+        return frozenset(n for n, t in tables if t.wasted > max(MIN_WASTED, t.file_size // BYTES_PER_WASTED))
+
+    def _debt_to_pay(self, version: Version, options: Options) -> frozenset[int]:
+        if options.filter_debt_ratio is None:
+            return frozenset()
+        if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
+            owed = self._payable_debt()
+            over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
+            self._debts = (version, options, frozenset(owed) if over else frozenset())
+        return self._debts[2]
 
     def _on_seek_debt(self) -> None:
         """The engine's hook: many seeks had to look into every table of L0. Merged, they look into one."""

@@ -21,7 +21,7 @@ PRIOR = 1000
 # The average that "auto" spends where neither a memory budget nor a rate is given.
 AUTO_BITS = 10.0
 # Solved bits move a little with every flush; only a filter this far off is worth rebuilding.
-SOLVED_TOLERANCE = (1.0, 0.15)  # bits, or share of the wanted bits
+SOLVED_TOLERANCE = (0.25, 0.02)  # bits, or share of the wanted bits
 EXACT_TOLERANCE = (0.25, 0.0)
 # Entries of a table of L0 when none exists yet: write_buffer_size in entries of this many bytes.
 ASSUMED_ENTRY = 128

@@ -90,8 +90,7 @@ NO_HINTS = Hints()
 def base_bytes(options: Options) -> int:
     """What one merge of L0 brings: L1 should not be much smaller than that.
 
-    A memtable of small records makes a table of about half its size: headers and the index stay behind, blocks are
-    compressed.
+    A memtable of small records makes a table of half its size: headers and index stay behind, blocks shrink.
     """
     return options.l0_compaction_trigger * options.write_buffer_size // 2
 

@@ -36,7 +36,7 @@ def stats(db: DB) -> Stats:
             "immutable": len(waiting),
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }
-        infos = dict(versions.filter_infos)
+        infos = versions.filter_infos()
     owed = filters.debts(version, db._jobs.policy(version), infos, db.seed)
     tables = [
         table_info(level, f, infos[f.number], owed.get(f.number))

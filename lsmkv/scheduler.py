@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 import time
 from collections import Counter
@@ -17,11 +18,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lsmkv.errors import ClosedError, CorruptionError, IOError, ReadOnlyError
+from lsmkv import filenames
+from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError
 from lsmkv.jobs import Jobs, Result
 from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
-from lsmkv.version import Version
+from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet
 from lsmkv_ext.memtable import Memtable, trim_pool
 
@@ -277,10 +279,12 @@ class Scheduler:
 
     def _choose(self) -> Plan | None:
         version = self.versions.current
-        plan = choose(version, self.options, self.busy_now(), self.hints(version, self.options))
-        if plan is None or not self._damaged:
-            return plan
-        return None if any(f.number in self._damaged for f in plan.inputs) else plan
+        busy = self.busy_now()
+        damaged = tuple(f for f in version.files() if f.number in self._damaged)
+        if damaged:
+            # Taken for good, in a level that does not exist, so that no range is.
+            busy.append(Plan(Kind.COMPACT, -1, -1, upper=damaged))
+        return choose(version, self.options, busy, self.hints(version, self.options))
 
     def busy_now(self) -> list[Plan]:
         """The running plans, their levels as they are numbered now."""
@@ -296,9 +300,15 @@ class Scheduler:
             result = self.jobs.run(plan, shifts, watch)
             with self.condition:
                 self.counters.done(plan, result)
-        except CorruptionError:
+        except CorruptionError as error:
             with self.condition:
-                self._damaged.update(f.number for f in plan.inputs)
+                self._damaged.update(
+                    f.number for f in plan.inputs if _named(f, error) or len(plan.inputs) == 1
+                )
+            raise
+        except Error as error:
+            if self.jobs.cancelled:
+                raise ClosedError("the database is being closed") from error
             raise
         finally:
             with self.condition:
@@ -329,7 +339,8 @@ class Scheduler:
         except BaseException as error:
             return self._failed(kind, what, error, pause)
         with self.condition:
-            self.errors.pop(kind, None)
+            if self.errors.pop(kind, None) is not None:
+                self._update_pressure()
         return 0.0
 
     def _failed(self, kind: str, what: str, error: BaseException, pause: float) -> float:
@@ -344,6 +355,7 @@ class Scheduler:
             self.counters.errors += 1
             self.counters.last_error = f"{what}: {error}"
             self.errors[kind] = error
+            self._update_pressure()
             self.condition.notify_all()
         if corrupt:
             log.error("%s failed: %s", what, error)
@@ -414,6 +426,9 @@ class Scheduler:
 
     def _update_pressure(self) -> None:
         before, now = self._pressure, pressure(self.versions.current, self.options)
+        if self._damaged or "compaction" in self.errors:
+            # L0 may never shrink again: writers who waited for that would wait for ever.
+            now = Pressure(now.delay_ns, False)
         if now == before:
             return
         self._pressure = now
@@ -438,6 +453,10 @@ class Scheduler:
                 if self._stopping:
                     return
             self.tick()
+
+
+def _named(f: FileMeta, error: CorruptionError) -> bool:
+    return error.file is not None and os.path.basename(error.file) == filenames.table_name(f.number)
 
 
 def _again(error: BaseException) -> BaseException:

@@ -61,7 +61,7 @@ class VersionSet:
         self.cache = cache
         self.fds = fds
         self.numbers = numbers
-        self.filter_infos = {number: filter_info(table) for number, table in tables.items()}
+        self._filter_infos: dict[int, dict[str, Any]] = {}
         self.commit = threading.RLock()
         self.lock = threading.RLock()
         self.manifest: ManifestWriter | None = None
@@ -95,7 +95,14 @@ class VersionSet:
 
     def add_table(self, table: Table) -> None:
         self.tables[table.number] = table
-        self.filter_infos[table.number] = filter_info(table)
+
+    def filter_infos(self) -> dict[int, dict[str, Any]]:
+        """By file number. Made when first asked for: the fill ratio of a filter takes a walk over all of it."""
+        with self.lock:
+            for number, table in self.tables.items():
+                if number not in self._filter_infos:
+                    self._filter_infos[number] = filter_info(table)
+            return dict(self._filter_infos)
 
     def tables_of(self, files: Iterable[FileMeta]) -> list[Table]:
         with self.lock:
@@ -177,7 +184,7 @@ class VersionSet:
         self.immutables = [m for m in self.immutables if m not in flushed]
         for number in edit.removed:
             table = self.tables.pop(number)
-            del self.filter_infos[number]
+            self._filter_infos.pop(number, None)
             self._dropped += 1
             table.mark_obsolete(self._released)
 

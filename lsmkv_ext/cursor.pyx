@@ -272,8 +272,11 @@ cdef class Scan(Child):
                 continue
             chunk = <ArenaChunk*>lsm_load_ptr(<void**>&v.memtables[i].last)
             offset = lsm_load64(<uint64_t*>&chunk.used)
+            # Counted: a close in the meantime waits, instead of emptying a scan that is half made.
+            self.gate.inflight += 1
             with nogil:
                 order = mem_order(v.memtables[i], chunk, offset)
+            self.gate.inflight -= 1
             if order == NULL:
                 raise MemoryError("memtable order")
             self.orders[self.n_orders] = order

@@ -2,7 +2,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-Buffer = bytes | bytearray | memoryview | array[int]
+_Buffer = bytes | bytearray | memoryview | array[int]
 
 @final
 class Histogram:
@@ -45,7 +45,11 @@ class Driver:
         threaded: bool = False,
     ) -> None: ...
     def run(
-        self, codes: Buffer, keys: list[bytes], values: list[bytes] | None = None, lengths: Buffer | None = None
+        self,
+        codes: _Buffer,
+        keys: list[bytes],
+        values: list[bytes] | None = None,
+        lengths: _Buffer | None = None,
     ) -> list[tuple[int, Any]]: ...
     def each(self, fn: Callable[[Any], Any], args: list[Any], weight: int = 1) -> list[tuple[int, Any]]: ...
     def iterate(self, iterator: Iterator[Any], limit: int) -> tuple[int, list[tuple[int, Any]]]: ...

@@ -71,6 +71,7 @@ ctypedef struct TableC:
     uint64_t filter_size           # bytes of bits
     uint64_t memory                # resident: index, filter, range deletes
     bint charged                   # memory is reserved in the cache's budget
+    uint64_t wasted                # point reads that found nothing here; racy, a hint for compaction
     # sections in the file
     uint64_t data_end, index_at, index_size, filter_at, ranges_at, ranges_size, props_at, props_size
     char* props                    # owned; checked raw properties

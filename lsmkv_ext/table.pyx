@@ -640,6 +640,11 @@ cdef class Table:
         return bool(self.c.largest_exclusive)
 
     @property
+    def wasted(self):
+        """Point reads that got past the filter and found nothing."""
+        return self.c.wasted
+
+    @property
     def memory(self):
         """Bytes resident while the table is open: index, filter, range deletes."""
         return self.c.memory

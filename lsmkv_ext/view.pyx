@@ -146,6 +146,7 @@ cdef int read_table(const TableSlot* slot, Lookup* q, uint64_t hash, bint asked,
     cdef BlockC* pinned = NULL
     cdef int code = table_get(t, q.key, q.klen, hash, rc, &e, &pinned, st)
     if code == ST_NOT_FOUND:
+        t.wasted += 1
         if asked:
             lsm_count(&c.false_positives, 1)
         return table_ranges_say(t, q)

@@ -228,7 +228,7 @@ def rebuild(out: Output, db: str, bits: Any, level: int | None) -> None:
         handle.rebuild_filters(level)
     after = load(db)
     old, new = ({meta.number for _, meta in tree.files} for tree in (before, after))
-    data = {
+    data: dict[str, Any] = {
         "path": db,
         "rebuilt": len(new - old),
         "memory_before": sum(meta.filter_bytes for _, meta in before.files),

@@ -143,7 +143,7 @@ def damage() -> str:
 def document(sample: Path) -> str:
     parts = [INTRODUCTION]
     context = click.Context(cli)
-    alone = []
+    alone: list[str] = []
     for name, (_, summary) in COMMANDS.items():
         command = cli.get_command(context, name)
         if isinstance(command, click.Group):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -228,11 +229,11 @@ def build(db: str) -> str:
     ]
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     return page.page(
-        name=page.escape(Path(os.path.abspath(db)).name),
-        subtitle=page.escape(f"{db}, {made}"),
+        name=escape(Path(os.path.abspath(db)).name),
+        subtitle=escape(f"{db}, {made}"),
         tiles=tiles(tree, found),
         sections="".join(sections),
-        version=page.escape(version("lsmkv")),
+        version=escape(version("lsmkv")),
     )
 
 

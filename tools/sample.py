@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 USERS = 5000
 
@@ -19,7 +20,7 @@ def database(path: Path) -> None:
     """Two levels, overwritten and deleted keys, a range delete, and a log that its owner left unflushed."""
     import lsmkv
 
-    small = {
+    small: dict[str, Any] = {
         "write_buffer_size": 64 << 10,
         "target_file_size": 96 << 10,
         "l0_compaction_trigger": 12,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from lsmkv_tool.command import group
-from lsmkv_tool.folder import Folder, is_folder, regular
+from lsmkv_tool.folder import Folder, is_folder, kind_of, regular
+from lsmkv_tool.tree import steady
 
 sst = group("sst", "Single tables, inside a database or lying anywhere.")
 
@@ -13,6 +14,16 @@ sst = group("sst", "Single tables, inside a database or lying anywhere.")
 def gone(path: str, paths: tuple[str, ...]) -> bool:
     """Whether a table that a folder listed has vanished since: its owner dropped it, and no one misses it."""
     return path not in paths and not os.path.lexists(path)
+
+
+def unfinished(path: str) -> bool:
+    """Whether a damaged table is one that the owner of a running database is still writing."""
+    from lsmkv.lockfile import is_locked
+
+    folder, number = os.path.dirname(path) or ".", kind_of(os.path.basename(path))[1]
+    if not number or not is_locked(folder):
+        return False
+    return steady(folder, lambda tree: tree.state.version.level_of(number)) is None
 
 
 def tables(paths: tuple[str, ...]) -> list[str]:

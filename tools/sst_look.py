@@ -13,7 +13,7 @@ from lsmkv_tool.folder import regular
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.output import Column, Human, Output, Row, num, rare
 from lsmkv_tool.progress import Progress
-from lsmkv_tool.sst_group import gone, sst, tables
+from lsmkv_tool.sst_group import gone, sst, tables, unfinished
 from lsmkv_tool.tables import Table, open_table, problems
 
 FILE = {"name": "file", "metavar": "FILE"}
@@ -69,7 +69,9 @@ def ls(out: Output, paths: tuple[str, ...]) -> None:
         rows = []
         for file in files:
             try:
-                rows.append(listing(out, file))
+                row = listing(out, file)
+                if not (row["problem"] and file not in paths and unfinished(file)):
+                    rows.append(row)
             except exits.CannotOpen:
                 if not gone(file, paths):
                     raise
@@ -82,7 +84,7 @@ def ls(out: Output, paths: tuple[str, ...]) -> None:
 def info(out: Output, file: str) -> None:
     """Print a table's properties, its sections, and its filter's header."""
     with open_table(file) as table:
-        data = {
+        data: dict[str, Any] = {
             "file": file,
             "size": table.size,
             "properties": table.properties,
@@ -232,6 +234,8 @@ def verify(out: Output, paths: tuple[str, ...], deep: bool) -> None:
         for file in files:
             try:
                 found = problems(file, deep)
+                if found and file not in paths and unfinished(file):
+                    continue
                 rows += found or [{"file": file, "verdict": "ok", "offset": None, "problem": None}]
             except exits.CannotOpen:
                 if not gone(file, paths):

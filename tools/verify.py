@@ -14,7 +14,7 @@ from lsmkv_tool.manifest import Reading
 from lsmkv_tool.output import Column, Human, Output, Row, num
 from lsmkv_tool.progress import Progress
 from lsmkv_tool.tree import steady
-from lsmkv_tool.wal import summary
+from lsmkv_tool.wal import settled
 
 
 def outdated(db: str, row: Row) -> bool:
@@ -25,7 +25,7 @@ def outdated(db: str, row: Row) -> bool:
     if kind == "table":
         return state.version.level_of(number) is None
     if kind == "log":
-        return number < state.log_number or not os.path.lexists(path) or summary(path)["verdict"] == "ok"
+        return number < state.log_number or not os.path.lexists(path) or settled(path)["verdict"] == "ok"
     if kind in ("manifest", "current"):
         return Reading(db).problem() is None
     return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import click
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, group, path_argument
-from lsmkv_tool.exits import FINDING, Finding, opening
+from lsmkv_tool.exits import FINDING, CannotOpen, Finding, opening
 from lsmkv_tool.folder import Folder, is_folder, regular
 from lsmkv_tool.output import Column, Output, Row, num, rare
 from lsmkv_tool.progress import Progress
@@ -22,7 +23,7 @@ def logs(path: str) -> list[str]:
         regular(path)
         return [path]
     folder = Folder(path)
-    return [folder.file(entry.name) for entry in folder.of_kind("log")]
+    return [str(folder.path / entry.name) for entry in folder.of_kind("log")]
 
 
 def number_of(path: str) -> int:
@@ -59,6 +60,29 @@ def summary(path: str) -> Row:
     return row
 
 
+def settled(path: str) -> Row:
+    """Like `summary`, but a record that the owner is just writing does not count as torn."""
+    row = summary(path)
+    while row["verdict"] != "ok":
+        again = summary(path)
+        if (again["verdict"], again["offset"]) == (row["verdict"], row["offset"]):
+            break
+        row = again
+    return row
+
+
+def summaries(path: str) -> list[Row]:
+    """One row per log; a log that its owner dropped since it was listed is left out."""
+    rows = []
+    for file in logs(path):
+        try:
+            rows.append(settled(file))
+        except CannotOpen:
+            if file == path or os.path.lexists(file):
+                raise
+    return rows
+
+
 LISTING = [
     Column("file", "file"),
     num("size", "size", units.size),
@@ -77,7 +101,7 @@ LISTING = [
 def ls(out: Output, path: str) -> None:
     """List logs: records, sequence numbers, how much is known to be synced."""
     with Progress("reading"):
-        rows = [summary(file) for file in logs(path)]
+        rows = summaries(path)
     out.rows(rows, LISTING, empty="no logs")
 
 
@@ -125,11 +149,17 @@ def dump(out: Output, path: str, limit: int | None) -> None:
     def rows() -> Iterator[Row]:
         nonlocal broken
         for file in logs(path):
-            for row in operations(out, file, limit):
-                if "problem" in row:
-                    broken = True
-                    out.exit = FINDING
-                yield row
+            try:
+                for row in operations(out, file, limit):
+                    if "problem" in row:
+                        if settled(file)["offset"] != row["offset"]:
+                            break  # the owner of a running database was just writing there
+                        broken = True
+                        out.exit = FINDING
+                    yield row
+            except CannotOpen:
+                if file == path or os.path.lexists(file):
+                    raise
 
     out.stream(rows(), op_line)
     if broken:
@@ -145,7 +175,7 @@ def verify(out: Output, path: str) -> None:
     known to be synced.
     """
     with Progress("verifying"):
-        rows = [summary(file) for file in logs(path)]
+        rows = summaries(path)
     if not rows and not is_folder(path):
         raise Finding(f"{path}: no log")
     columns = [

@@ -2,12 +2,20 @@
 
 from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault
-from .lifetime import close_race, fork_use, full_disk, many_tables, open_and_close
+from .lifetime import (
+    close_during_first_order,
+    close_race,
+    fork_use,
+    full_disk,
+    many_tables,
+    open_and_close,
+)
 from .recording import record, replay
 from .writing import check, open_until_killed, write_until_killed, write_until_power_cut
 
 __all__ = [
     "check",
+    "close_during_first_order",
     "close_race",
     "damage_sweep",
     "fork_use",

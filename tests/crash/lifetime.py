@@ -83,6 +83,34 @@ def close_race(folder: str, options: dict[str, Any], seed: int, delay: float) ->
     return strange
 
 
+def close_during_first_order(folder: str) -> list[str]:
+    """Closes while other threads ask for the first ordered view of a large memtable, which takes a while."""
+    strange: list[str] = []
+    db = lsmkv.open(folder)
+    with db.write_batch() as batch:
+        for n in range(200_000):
+            batch.put(b"%d" % hash(n * 7919), b"")
+    started = threading.Barrier(4)
+
+    def look() -> None:
+        started.wait()
+        try:
+            db.iterator().next()
+        except lsmkv.ClosedError:
+            pass
+        except BaseException as error:
+            strange.append(repr(error))
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    db.close()
+    for thread in threads:
+        thread.join()
+    return strange
+
+
 def fork_use(folder: str, options: dict[str, Any]) -> list[str]:
     """Forks with the database open; the child tries everything, then the parent goes on."""
     problems: list[str] = []
@@ -182,6 +210,10 @@ def open_and_close(folder: str, options: dict[str, Any], times: int) -> dict[str
         with lsmkv.open(folder, **options) as db:
             db.put(b"%d" % n, b"x" * 2000)
             db.get(b"0")
+    # A joined thread leaves /proc a moment after its join.
+    deadline = time.monotonic() + 10
+    while _threads() > before[1] and time.monotonic() < deadline:
+        time.sleep(0.01)
     return {"before": before, "after": [_descriptors(), _threads()]}
 
 

@@ -59,3 +59,11 @@ def test_an_unsynced_log_head_made_the_next_open_fail_after_a_power_cut(lab, fol
     with lsmkv.open(folder / "image", **TINY) as db:
         assert db[b"k"] == b"v"
     assert not list((folder / "image").glob("*.tmp"))
+
+
+def test_a_close_while_an_iterator_was_being_made_crashed(lab, folder):
+    """Sorting the memtable for it let the GIL go uncounted, so that close emptied the half-made iterator."""
+    for number in range(5):
+        outcome = lab.run("close_during_first_order", folder=str(folder / str(number)))
+        assert outcome.ok, outcome.words()
+        assert outcome.value == []

@@ -11,8 +11,9 @@ import textwrap
 import time
 
 import pytest
+from catalogue import ON_DATABASE
 from lsmkv_tool.live import sample
-from toolrunner import program
+from toolrunner import program, tool
 
 OWNER = """
 import lsmkv, sys
@@ -73,6 +74,42 @@ def test_top_shows_the_running_database(owner):
     assert second["stats"]["reads"]["gets"] == 3000
     human = program("top", owner, "--count", 1).out
     assert "3,000 lookups" in human and "L0" in human
+
+
+BUSY = """
+import lsmkv, random, sys, threading
+done, n = threading.Event(), 0
+threading.Thread(target=lambda: (sys.stdin.readline(), done.set()), daemon=True).start()
+with lsmkv.open(sys.argv[1], write_buffer_size=64 << 10, target_file_size=128 << 10, stats_export=True) as db:
+    while not done.is_set():
+        for _ in range(50):
+            n += 1
+            db.put(b"user:%05d" % random.randrange(20000), b"v%08d" % n * 8, sync=n % 97 == 0)
+        if n == 20000:
+            print("ready", flush=True)
+        done.wait(0.002)
+"""
+
+
+def test_every_command_beside_a_busy_writer(tmp_path, monkeypatch):
+    """Tables, logs and manifests come and go underneath: no command mistakes that for damage."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", BUSY, "mydb"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        for line in ON_DATABASE:
+            outcome = tool(*line.split())
+            if line.startswith("repair"):
+                assert outcome.code == 3
+            elif line.startswith(("db get", "db multi-get", "db find")):
+                assert outcome.code in (0, 1) and not outcome.err.startswith(
+                    "lsmkv-tool"
+                )  # there, or not yet
+            else:
+                assert outcome.code == 0, (line, outcome.out, outcome.err)
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 def test_the_tool_starts_quickly():

@@ -147,3 +147,49 @@ def test_a_full_disk_heals(tmp_path):
             assert all(db[key] == value for key, value in acknowledged.items())
     finally:
         os.system(f"umount {mount}")
+
+
+def test_writers_do_not_wait_for_a_compaction_that_cannot_be(tmp_path):
+    path = tmp_path / "db"
+    with lsmkv.open(path) as db:
+        db[b"a"] = db[b"z"] = os.urandom(100)
+        db.flush()
+    victim = min(path.glob("*.sst"))
+    data = bytearray(victim.read_bytes())
+    data[40] ^= 1
+    victim.write_bytes(bytes(data))
+    options = {"l0_compaction_trigger": 2, "l0_slowdown_trigger": 3, "l0_stop_trigger": 4}
+    with lsmkv.open(path, **options) as db:
+        for i in range(10):
+            db[b"b%d" % i] = b"v"
+            db.flush()
+        assert len(db._versions.current.levels[0]) > 4
+        assert db[b"b9"] == b"v"
+        assert db.background.errors >= 1
+        assert victim.name in db.background.last_error
+
+
+def test_closing_ends_a_compaction_by_hand(tmp_path):
+    db = lsmkv.open(tmp_path / "db", l0_compaction_trigger=100, l0_slowdown_trigger=100, l0_stop_trigger=100)
+    for part in range(2):
+        with db.write_batch() as batch:
+            for i in range(100_000):
+                batch.put(b"%08d" % (i * 2 + part), b"v" * 50)
+        db.flush()
+    outcome = []
+
+    def compact():
+        try:
+            db.compact_range()
+            outcome.append("done")
+        except lsmkv.ClosedError:
+            outcome.append("closed")
+
+    thread = threading.Thread(target=compact)
+    thread.start()
+    while not db._jobs.progress() and thread.is_alive():
+        time.sleep(0)
+    db.close()
+    thread.join()
+    assert outcome in (["done"], ["closed"])
+    assert lsmkv.verify(tmp_path / "db")

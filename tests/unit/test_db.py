@@ -686,3 +686,19 @@ def test_a_table_without_keys_owes_no_filter(path):
         assert [f.entries for f in db._versions.current.levels[0]] == [0, 10]
         assert db.rebuild_filters() == 0
         assert db.background.filter_rebuilds == 0
+
+
+def test_a_table_read_in_vain_again_and_again_is_merged(path):
+    options = {"bits_per_key": 0, "l0_compaction_trigger": 4}
+    with lsmkv.open(path, **options) as db:
+        for half in (0, 1):
+            for i in range(half, 200, 2):
+                db[b"%06d" % i] = b"v"
+            db.flush()
+        for i in range(0, 200, 2):
+            for _ in range(15):
+                assert db.get(b"%06d" % i) == b"v"
+        db._scheduler.wake()
+        db._scheduler.wait_idle()
+        assert db.background.reasons["seeks"] == 1
+        assert not db._versions.current.levels[0]

@@ -77,8 +77,8 @@ def test_any_bytes_decode_or_are_refused(data):
 
 def test_unknown_tags():
     assert decode_edit(b"\x7f\x03abc") == VersionEdit()
-    with pytest.raises(CorruptionError, match="unknown tag 9"):
-        decode_edit(b"\x09\x00")
+    with pytest.raises(CorruptionError, match="unknown tag 63"):
+        decode_edit(b"\x3f\x00")
 
 
 @pytest.mark.parametrize(

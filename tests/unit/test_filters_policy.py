@@ -217,8 +217,8 @@ def test_debt_where_no_filter_is_wanted():
 def test_solved_bits_are_compared_loosely():
     found = policy(bits_per_key="auto")
     wanted = found.millibits_for(3)
-    assert found.debt(FilterState(wanted + 900), 3, bottommost=False) is None
-    assert found.debt(FilterState(wanted + 2500), 3, bottommost=False) == "bits"
+    assert found.debt(FilterState(wanted + 200), 3, bottommost=False) is None
+    assert found.debt(FilterState(wanted + 900), 3, bottommost=False) == "bits"
 
 
 def test_debts_of_a_tree():
