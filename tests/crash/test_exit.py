@@ -25,6 +25,15 @@ def put(n):
 put(3000)
 """
 
+# The database closes itself when the interpreter ends; a daemon thread is told so.
+FOREVER = """
+def go():
+    try:
+        while True: {}
+    except lsmkv.ClosedError: pass
+threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)
+"""
+
 # name -> (what the program does, its exit code)
 STATES: dict[str, tuple[str, int]] = {
     "left open": ("", 0),
@@ -38,21 +47,9 @@ STATES: dict[str, tuple[str, int]] = {
     "batch unfinished": ("b = db.write_batch(); b.put(b'zz', b'')", 0),
     "in a reference cycle": ("class A: pass\na = A(); a.a = a; a.db = db; del db", 0),
     "held by a module": ("sys.modules['os'].kept = db; sys.modules['os'].it = db.iterator()", 0),
-    "daemon thread writing": (
-        "def go():\n    while True: db.put(b'zz', b'x' * 50)\n"
-        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)",
-        0,
-    ),
-    "daemon thread iterating": (
-        "def go():\n    while True: list(db.items())\n"
-        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)",
-        0,
-    ),
-    "daemon thread syncing": (
-        "def go():\n    while True: db.put(b'zz', b'', sync=True)\n"
-        "threading.Thread(target=go, daemon=True).start(); time.sleep(0.05)",
-        0,
-    ),
+    "daemon thread writing": (FOREVER.format("db.put(b'zz', b'x' * 50)"), 0),
+    "daemon thread iterating": (FOREVER.format("list(db.items())"), 0),
+    "daemon thread syncing": (FOREVER.format("db.put(b'zz', b'', sync=True)"), 0),
     "thread that ends later": (
         "def go():\n    time.sleep(0.2); db.put(b'zz', b'late')\nthreading.Thread(target=go).start()",
         0,
