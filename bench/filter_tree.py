@@ -22,8 +22,8 @@ from typing import Any
 import lsmkv
 
 OPTIONS: dict[str, Any] = {
-    "write_buffer_size": 512 << 10,
-    "target_file_size": 2 << 20,
+    "write_buffer_size": 128 << 10,
+    "target_file_size": 1 << 20,
     "block_cache_size": 512 << 20,
     "wal": None,
 }

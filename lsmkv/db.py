@@ -12,6 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -271,29 +272,41 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         were.
         """
         self._require_writable()
-        rebuilt = 0
         # Those that owe now: a table that still owes afterwards would owe for ever.
         waiting = set(self._payable_debt())
-        while waiting:
-            found = self._first_of(waiting, level)
-            if found is None:
-                break
-            at, f = found
-            plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason="by hand")
-            if self._scheduler.run_by_hand(partial(_if_free, plan)) is None:
+        threads = self.options.max_background_jobs
+        with ThreadPoolExecutor(threads, "lsmkv-filters") as pool:
+            workers = [pool.submit(self._rebuild, waiting, level) for _ in range(threads)]
+        return sum(worker.result() for worker in workers)
+
+    def _rebuild(self, waiting: set[int], level: int | None) -> int:
+        """One thread's share of `waiting`. Tables that vanished meanwhile are left out."""
+        rebuilt = 0
+        while any(True for _ in self._found_in(self._versions.current, waiting, level)):
+            if self._scheduler.run_by_hand(partial(self._pick_rebuild, waiting, level)) is None:
                 self._scheduler.wait_change()
-                continue
-            waiting.discard(f.number)
-            rebuilt += 1
+            else:
+                rebuilt += 1
         return rebuilt
 
-    def _first_of(self, numbers: set[int], level: int | None) -> tuple[int, FileMeta] | None:
-        """Level and file of one of `numbers` that is still in the tree."""
-        for n, files in enumerate(self._versions.current.levels):
-            for f in files:
-                if f.number in numbers and level in (None, n):
-                    return n, f
+    def _pick_rebuild(
+        self, waiting: set[int], level: int | None, version: Version, busy: Sequence[Plan]
+    ) -> Plan | None:
+        """Called with the scheduler's lock held, so no table is taken twice."""
+        for at, f in self._found_in(version, waiting, level):
+            plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason="by hand")
+            if _if_free(plan, version, busy) is not None:
+                waiting.discard(f.number)
+                return plan
         return None
+
+    def _found_in(
+        self, version: Version, numbers: set[int], level: int | None
+    ) -> Iterable[tuple[int, FileMeta]]:
+        """Level and file of those of `numbers` that are still in the tree."""
+        for n, files in enumerate(version.levels):
+            if level in (None, n):
+                yield from ((n, f) for f in files if f.number in numbers)
 
     def filter_debt(self) -> dict[int, str]:
         """File number -> why its filter should be rebuilt."""
