@@ -6,6 +6,7 @@ from lsmkv_ext.types cimport (
     lsm_load32,
     lsm_load64,
     lsm_load_ptr,
+    lsm_prefetch,
     lsm_store64,
     lsm_store_ptr,
     pthread_mutex_destroy,
@@ -113,6 +114,8 @@ cdef bint _evict_main(CacheC* c, bint gil_held) noexcept nogil:
         else:
             _discard(c, b, gil_held)
             c.evictions += 1
+            if c.main.hand != NULL:
+                lsm_prefetch(c.main.hand)       # the next victim, by the time it is needed
             return True
     return False
 

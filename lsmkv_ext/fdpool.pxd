@@ -6,8 +6,8 @@ from lsmkv_ext.types cimport pthread_mutex_t
 
 ctypedef struct FdHandle:
     char* path                     # borrowed from the table; absolute
-    int fd                         # -1 = closed
-    int users                      # under the pool's lock
+    int fd                         # -1 = closed; changes under the pool's lock, read without
+    int users                      # atomic
     bint used                      # for the clock
     FdHandle* next                 # ring of open handles
     FdHandle* prev

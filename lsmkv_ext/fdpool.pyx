@@ -3,6 +3,9 @@ from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.file cimport OPEN_READ, file_close, file_open
 from lsmkv_ext.types cimport (
+    lsm_fetch_add32,
+    lsm_load32,
+    lsm_store32,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -49,16 +52,27 @@ cdef void _unlink(FdPoolC* p, FdHandle* h) noexcept nogil:
     p.n_open -= 1
 
 
+cdef bint _take(FdHandle* h, int* fd) noexcept nogil:
+    """The descriptor of a handle that nobody uses. A reader counts itself in and then looks at fd; here it is the other
+    way round, so one of the two sees the other."""
+    fd[0] = h.fd
+    lsm_store32(&h.fd, -1)
+    if lsm_fetch_add32(&h.users, 0) == 0:
+        return True
+    lsm_store32(&h.fd, fd[0])
+    return False
+
+
 cdef bint _close_one(FdPoolC* p) noexcept nogil:
     cdef int left = 2 * p.n_open
+    cdef int fd = -1
     cdef FdHandle* h
     while left > 0:
         left -= 1
         h = p.hand
-        if h.users == 0 and not h.used:
+        if not h.used and _take(h, &fd):
             _unlink(p, h)
-            file_close(h.fd)       # read-only: closing has nothing to report
-            h.fd = -1
+            file_close(fd)         # read-only: closing has nothing to report
             return True
         h.used = False
         p.hand = h.next
@@ -81,17 +95,28 @@ cdef void fd_pool_destroy(FdPoolC* p) noexcept nogil:
 
 
 cdef int fd_acquire(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
+    lsm_fetch_add32(&h.users, 1)
+    fd[0] = lsm_load32(&h.fd)
+    if fd[0] >= 0:
+        h.used = True
+        return 0
+    return _open_counted(p, h, fd)
+
+
+cdef int _open_counted(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
+    """The handle was closed (or about to be) while its user was already counted in."""
     cdef int err = 0
     cdef int tries = 0
+    cdef int opened = -1
     pthread_mutex_lock(&p.lock)
     while h.fd < 0:
         if p.n_open >= p.limit:
             _close_one(p)
-        err = file_open(h.path, OPEN_READ, &h.fd)
+        err = file_open(h.path, OPEN_READ, &opened)
         if err == 0:
+            lsm_store32(&h.fd, opened)
             _link(p, h)
             break
-        h.fd = -1
         if err != EMFILE and err != ENFILE:
             break
         if _close_one(p):
@@ -103,18 +128,21 @@ cdef int fd_acquire(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
         usleep(1000)
         pthread_mutex_lock(&p.lock)
         err = 0
-    if h.fd >= 0:
+    fd[0] = h.fd
+    if fd[0] >= 0:
         err = 0
-        h.users += 1
         h.used = True
-        fd[0] = h.fd
+    else:
+        lsm_fetch_add32(&h.users, -1)
     pthread_mutex_unlock(&p.lock)
     return err
 
 
 cdef void fd_release(FdPoolC* p, FdHandle* h) noexcept nogil:
+    lsm_fetch_add32(&h.users, -1)
+    if p.n_open <= p.limit:
+        return
     pthread_mutex_lock(&p.lock)
-    h.users -= 1
     while p.n_open > p.limit and _close_one(p):
         pass
     pthread_mutex_unlock(&p.lock)

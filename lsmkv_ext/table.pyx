@@ -201,6 +201,14 @@ cdef int _read_small(TableC* t, size_t n, uint64_t offset, bint pooled, BlockC**
     return _decode(t, scratch, n, offset, pooled, out, st)
 
 
+cdef inline void _warm_victim(const CacheC* c) noexcept nogil:
+    """Fetches the lines that an eviction will change while the disk is read. With the GIL held the hand is not freed."""
+    cdef const BlockC* victim = c.main.hand
+    if victim != NULL:
+        lsm_prefetch(victim.slot)
+        lsm_prefetch(victim.next)
+
+
 cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
     """From the disk, private and pinned. The GIL is let go from the read to the decoded block."""
     cdef PyThreadState* ts = NULL
@@ -209,6 +217,8 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
     cdef uint64_t start
     cdef int code
     if rc.gil_held:
+        if t.cache != NULL and rc.fill_cache:
+            _warm_victim(t.cache)
         ts = PyEval_SaveThread()
     start = lsm_now_ns()
     if n <= SCRATCH:
