@@ -351,7 +351,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         with self._versions.commit:
             self._versions.options = options
             recovery.write_options(self._versions)
-        self._versions.cache.set_capacity(options.block_cache_size)
+        self._scheduler.share_memory()
         self._set_shadow(options)
         if options.sync_interval_ms:
             self._scheduler.ensure_timer()

@@ -37,6 +37,7 @@ LONGEST_PAUSE = 1.0
 # How often the files of dropped tables are looked at while readers hold some.
 GARBAGE_INTERVAL = 0.5
 IDLE_SECONDS = 1.0
+SHRINK_STEP = 1 << 20
 STATS_INTERVAL = 0.5
 
 # Slow-down: the delay per KiB written grows from the first to the last as the debt nears the stop.
@@ -169,6 +170,7 @@ class Scheduler:
         return self.versions.options
 
     def start(self) -> None:
+        self.share_memory()
         self._spawn("flush", self._flush_loop)
         # The flush thread counts as one of the jobs; compaction always has a thread of its own.
         for i in range(max(1, self.options.max_background_jobs - 1)):
@@ -246,8 +248,23 @@ class Scheduler:
                 self.condition.notify_all()
             del memtables
 
+    def share_memory(self) -> None:
+        """While no memtable waits for its flush, the cache may use the memory of a write buffer that lies idle. It gives it back in
+        small steps, so that nobody waits long for the GIL.
+        """
+        cache, size = self.versions.cache, self.options.block_cache_size
+        if size and not self.versions.immutables:
+            size += self.options.write_buffer_size
+        while cache.capacity > size:
+            cache.set_capacity(max(size, cache.capacity - SHRINK_STEP))
+        cache.set_capacity(size)
+
     def _flush(self, memtables: list[Memtable]) -> None:
-        result = self.jobs.flush(memtables)
+        self.share_memory()
+        try:
+            result = self.jobs.flush(memtables)
+        finally:
+            self.share_memory()
         with self.condition:
             self.counters.flushed(result)
 
@@ -275,16 +292,34 @@ class Scheduler:
             plan = None if self.suspended else self._choose()
             if plan is not None:
                 return self._claim(plan)
-            self.condition.wait(GARBAGE_INTERVAL if self.versions.waiting_for_readers else None)
+            if self._rest():
+                plan = self._tidy()
+                if plan is not None:
+                    return self._claim(plan)
 
-    def _choose(self) -> Plan | None:
+    def _rest(self) -> bool:
+        """Waits until something happens. True where L0 could be tidied up and nothing happened for a while."""
+        untidy = len(self.versions.current.levels[0]) > 1 and not self.suspended
+        if untidy:
+            return not self.condition.wait(IDLE_SECONDS)
+        self.condition.wait(GARBAGE_INTERVAL if self.versions.waiting_for_readers else None)
+        return False
+
+    def _tidy(self) -> Plan | None:
+        """The database is quiet: reads may as well look into one sorted run instead of the tables of L0."""
+        if self._stopping or self.versions.poisoned is not None or self.versions.immutables or self.suspended:
+            return None
+        version = self.versions.current
+        return self._choose(Hints(seek_heavy=frozenset(f.number for f in version.levels[0])))
+
+    def _choose(self, hints: Hints | None = None) -> Plan | None:
         version = self.versions.current
         busy = self.busy_now()
         damaged = tuple(f for f in version.files() if f.number in self._damaged)
         if damaged:
             # Taken for good, in a level that does not exist, so that no range is.
             busy.append(Plan(Kind.COMPACT, -1, -1, upper=damaged))
-        return choose(version, self.options, busy, self.hints(version, self.options))
+        return choose(version, self.options, busy, hints or self.hints(version, self.options))
 
     def busy_now(self) -> list[Plan]:
         """The running plans, their levels as they are numbered now."""

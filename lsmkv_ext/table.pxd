@@ -88,6 +88,7 @@ ctypedef struct TableIter:         # table_iter_init; moves return ST_OK (look a
     uint32_t index                 # of that block
     BlockIter it
     uint64_t window                # bytes of the next read
+    uint32_t in_sequence           # blocks entered one after the other since the last jump
     char* ahead                    # owned: bytes of the file from ahead_at
     size_t ahead_len, ahead_cap
     uint64_t ahead_at

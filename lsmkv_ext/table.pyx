@@ -76,6 +76,7 @@ cdef enum:
     POOL_FROM = 4 << 20            # bytes cached before blocks come from the slab: less stays in the processor's caches
     SCRATCH = 16384                # blocks up to this size are read onto the stack
     WINDOW_FIRST = 16 << 10
+    SHORT_WALK = 3                 # blocks: up to here a walk is a seek with a few steps, beyond it a scan
     WINDOW_MAX = 256 << 10
     WINDOW_COMPACTION = 1 << 20
     NO_BLOCK = 0x7FFFFFFF
@@ -247,7 +248,7 @@ cdef inline BlockC* _pin_cached(TableC* t, uint32_t i, bint gil_held) noexcept n
     return b
 
 
-cdef BlockC* _offer(TableC* t, uint32_t i, BlockC* b, ReadContext* rc) noexcept nogil:
+cdef BlockC* _offer(TableC* t, uint32_t i, BlockC* b, ReadContext* rc, bint scan) noexcept nogil:
     """Into the cache where that is wanted; returns the block to use."""
     if t.cache == NULL:
         return b
@@ -255,7 +256,7 @@ cdef BlockC* _offer(TableC* t, uint32_t i, BlockC* b, ReadContext* rc) noexcept 
         cache_drain(t.cache)
     if not rc.fill_cache or rc.compaction:
         return b
-    return cache_insert(t.cache, &t.blocks[i], b, rc.scan, rc.gil_held)
+    return cache_insert(t.cache, &t.blocks[i], b, scan, rc.gil_held)
 
 
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
@@ -263,14 +264,13 @@ cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
     cdef BlockC* b = _pin_cached(t, i, rc.gil_held)
     if b != NULL:
         rc.cache_hits += 1
-        if not rc.scan:
-            cache_touch(b)
+        cache_touch(b)
         out[0] = b
         return ST_OK
     code = table_load_block(t, i, rc, &b, st)
     if code != ST_OK:
         return code
-    out[0] = _offer(t, i, b, rc)
+    out[0] = _offer(t, i, b, rc, False)
     return ST_OK
 
 
@@ -414,7 +414,7 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
             # Right after a jump there is nothing to expect: one block, no buffer.
             code = table_load_block(t, i, it.rc, out, &it.status)
             if code == ST_OK:
-                out[0] = _offer(t, i, out[0], it.rc)
+                out[0] = _offer(t, i, out[0], it.rc, _scanning(it))
             return code
         code = _read_ahead(it, i, backward)
         if code != ST_OK:
@@ -423,8 +423,13 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
     if code != ST_OK:
         return code
     it.rc.decompressed += b.raw_size
-    out[0] = _offer(t, i, b, it.rc)
+    out[0] = _offer(t, i, b, it.rc, _scanning(it))
     return ST_OK
+
+
+cdef inline bint _scanning(const TableIter* it) noexcept nogil:
+    """Whether the walk has gone far enough to be a scan. A seek and a few steps are wanted again as a get's block is."""
+    return it.rc.scan and it.in_sequence > SHORT_WALK
 
 
 cdef int _enter(TableIter* it, uint32_t i, bint backward) noexcept nogil:
@@ -436,15 +441,18 @@ cdef int _enter(TableIter* it, uint32_t i, bint backward) noexcept nogil:
     if it.rc.compaction:
         it.window = WINDOW_COMPACTION
     elif it.rc.scan and (it.index + 1 == i or i + 1 == it.index):
-        it.window = min(max(2 * it.window, <uint64_t>WINDOW_FIRST), <uint64_t>WINDOW_MAX)
+        it.in_sequence += 1
+        if it.in_sequence >= SHORT_WALK:
+            it.window = min(max(2 * it.window, <uint64_t>WINDOW_FIRST), <uint64_t>WINDOW_MAX)
     else:
         it.window = 0
+        it.in_sequence = 0
     _let_go(it)
     if not it.rc.compaction:
         b = _pin_cached(it.t, i, it.rc.gil_held)
     if b != NULL:
         it.rc.cache_hits += 1
-        if not it.rc.scan:
+        if not _scanning(it):
             cache_touch(b)
     else:
         code = _fetch(it, i, backward, &b)
