@@ -20,6 +20,7 @@ from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, recovery, r
 from lsmkv.errors import ClosedError, Error, ReadOnlyError
 from lsmkv.jobs import Jobs
 from lsmkv.lockfile import DatabaseLock
+from lsmkv.logs import LogSupply
 from lsmkv.manifest import replace_file
 from lsmkv.metrics import Stats
 from lsmkv.options import Options
@@ -79,7 +80,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._seek_heavy: frozenset[int] = frozenset()
         self.recovery_report = report
         self._jobs: Jobs = Jobs(versions)
-        self._scheduler: Scheduler = Scheduler(versions, self._jobs)
+        self._logs: LogSupply = LogSupply(versions)
+        self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs)
         options = versions.options
         self._configure(
             versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync
@@ -214,14 +216,10 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """Only with the writer slot held. Returns the memtable that now waits for its flush."""
         versions = self._versions
         versions.require_writable()
-        fresh = recovery.new_memtable(versions)
-        writer = recovery.new_log(versions, fresh.number, self._last_seq)
-        if writer is not None:
-            # Before the first record: a synced record in a file whose name is lost would be lost with it.
-            versions.sync_directory()
+        fresh, writer = self._logs.take(self._last_seq)
         with versions.lock:
-            old = self._rotate(fresh, writer)
             versions.rotate(fresh, writer)
+            old = self._rotate(fresh, writer)
         self._scheduler.wake()
         return old
 
@@ -461,6 +459,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             self._close()
             lifecycle.unregister(self)
             if not self.readonly:
+                self._logs.close()
                 self._versions.close()
             self._versions.tables.clear()
             self._versions.active = None

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lsmkv import filenames, recovery
+from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError, SyncError
@@ -104,10 +104,8 @@ def _commit(db: DB, numbers: Sequence[int]) -> None:
             scheduler.wait_flushed(memtable)
         seq = db._last_seq + 1
         # The next log begins behind the new sequence number, which no log holds.
-        fresh = recovery.new_memtable(versions)
-        writer = recovery.new_log(versions, fresh.number, seq)
+        fresh, writer = db._logs.take(seq)
         try:
-            versions.sync_directory()
             with versions.commit, versions.lock:
                 tables, files = _open(versions, numbers, seq)
                 level = _level_for(versions.current, scheduler.busy_now(), files)
@@ -116,13 +114,12 @@ def _commit(db: DB, numbers: Sequence[int]) -> None:
                     VersionEdit(added=added, last_seq=seq, log_number=fresh.number, reason="ingest"), tables
                 )
                 db._set_last_seq(seq)
-                db._rotate(fresh, writer)
                 versions.rotate(fresh, writer)
+                db._rotate(fresh, writer)
         except SyncError:
             raise
         except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(filenames.log_path(versions.directory, fresh.number))
+            db._logs.give_back(fresh)
             raise
     scheduler.update_pressure()
     scheduler.wake()

@@ -23,6 +23,7 @@ from lsmkv.errors import CorruptionError, IOError, SyncError
 from lsmkv.filenames import Kind
 from lsmkv.jobs import Jobs
 from lsmkv.lockfile import is_locked
+from lsmkv.logs import new_log, new_memtable
 from lsmkv.manifest import (
     ManifestState,
     read_current,
@@ -36,7 +37,7 @@ from lsmkv.version_set import VersionSet, file_meta
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.fdpool import FdPool
 from lsmkv_ext.job import FileNumbers
-from lsmkv_ext.log import LogWriter, replay_log
+from lsmkv_ext.log import replay_log
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.table import Table
 
@@ -150,9 +151,8 @@ def replay_logs(
 ) -> tuple[list[Memtable], int]:
     """Memtables (newest first) of the live logs and the last sequence number.
 
-    Logs are a chain: each names the last sequence number before it. Where one lost its unsynced end, what
-    follows would
-    not be a prefix of the writes, so it is dropped; had any of that been synced, it is corruption.
+    Logs are a chain without gaps in sequence numbers. Where one lost its unsynced end, what follows would not
+    be a prefix of the writes, so it is dropped; had any of that been synced, it is corruption.
     """
     memtables: list[Memtable] = []
     last_seq = state.last_seq
@@ -164,7 +164,8 @@ def replay_logs(
         found = _replay_one(path, number, memtable, last_seq, options, report)
         if found["records"] == 0 and found["torn_reason"] is None:
             continue
-        broken = broken or found["previous_last_seq"] > last_seq
+        before = max(found["previous_last_seq"], found["first_seq"] - 1)
+        broken = broken or before > last_seq
         if broken:
             _drop_log(path, found, options, report)
             continue
@@ -331,7 +332,7 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
             f = file_meta(output, 0)
             added = ((0, f),)
             versions.add_table(versions.open_table(f))
-        active = new_memtable(versions)
+        active = new_memtable(versions, versions.numbers.next())
         writer = new_log(versions, active.number, last_seq)
         if writer is not None:
             made(filenames.log_path(directory, active.number))
@@ -349,28 +350,9 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
     write_options(versions)
 
 
-def new_memtable(versions: VersionSet) -> Memtable:
-    """An empty memtable with the number its log has, or would have."""
-    memtable = Memtable(versions.state.seed, versions.options.write_buffer_size)
-    memtable.number = versions.numbers.next()
-    return memtable
-
-
 def empty_memtable(versions: VersionSet) -> Memtable:
     """For a reader that found no log: the engine always has a first memtable."""
     return Memtable(versions.state.seed, 4096)
-
-
-def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | None:
-    mode = versions.options.wal
-    if mode is None:
-        return None
-    path = filenames.log_path(versions.directory, number)
-    try:
-        return LogWriter(path, number, mode=mode, previous_last_seq=last_seq, seed=versions.state.seed)
-    except SyncError as error:
-        versions.poison(error)
-        raise
 
 
 def write_options(versions: VersionSet) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from lsmkv import filenames
 from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError
 from lsmkv.jobs import Jobs, Result
+from lsmkv.logs import LogSupply
 from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
 from lsmkv.version import FileMeta, Version
@@ -144,9 +145,10 @@ def pressure(version: Version, options: Options) -> Pressure:
 
 
 class Scheduler:
-    def __init__(self, versions: VersionSet, jobs: Jobs) -> None:
+    def __init__(self, versions: VersionSet, jobs: Jobs, logs: LogSupply) -> None:
         self.versions = versions
         self.jobs = jobs
+        self.logs = logs
         self.condition = threading.Condition(versions.lock)
         self.counters: Counters = Counters()
         self.busy: list[tuple[Plan, int]] = []  # running plans, with the shift counter when they were made
@@ -172,6 +174,8 @@ class Scheduler:
     def start(self) -> None:
         self.share_memory()
         self._spawn("flush", self._flush_loop)
+        if self.options.wal is not None:
+            self._spawn("log", self._log_loop)
         # The flush thread counts as one of the jobs; compaction always has a thread of its own.
         for i in range(max(1, self.options.max_background_jobs - 1)):
             self._spawn(f"compact-{i}", self._compact_loop)
@@ -267,6 +271,24 @@ class Scheduler:
             self.share_memory()
         with self.condition:
             self.counters.flushed(result)
+
+    # Logs --------------------------------------------------------------------------------------------------
+
+    def _log_loop(self) -> None:
+        """Keeps a log ready. Where that fails, the next rotation makes its own, in the writer's thread."""
+        pause = 0.0
+        while True:
+            with self.condition:
+                self.condition.wait_for(lambda: self._stopping, pause)
+                self.condition.wait_for(lambda: self._stopping or self.logs.short)
+                if self._stopping or self.versions.poisoned is not None:
+                    return
+            pause = 0.0
+            try:
+                self.logs.prepare()
+            except OSError as error:
+                pause = LONGEST_PAUSE
+                log.warning("no log could be made ahead: %s", error)
 
     # Compaction --------------------------------------------------------------------------------------------
 

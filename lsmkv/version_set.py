@@ -97,7 +97,7 @@ class VersionSet:
         self.tables[table.number] = table
 
     def filter_infos(self) -> dict[int, dict[str, Any]]:
-        """By file number. Made when first asked for: the fill ratio of a filter takes a walk over all of it."""
+        """By file number. Made when first asked for: a fill ratio takes a walk over the whole filter."""
         with self.lock:
             for number, table in self.tables.items():
                 if number not in self._filter_infos:
@@ -123,6 +123,8 @@ class VersionSet:
         """`fresh` takes the writes; what was active waits for its flush. The caller holds the writer slot."""
         with self.lock:
             if self.active is not None:
+                if fresh.number <= self.active.number:
+                    raise Error(f"log {fresh.number} cannot follow log {self.active.number}")
                 self.immutables.insert(0, self.active)
             self.active = fresh
             if new_log is not None:

@@ -562,6 +562,8 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     cdef const uint64_t* seqs = <const uint64_t*>bb.seqs.data
     cdef uint32_t width = _seq_width(bb)
     cdef uint32_t offset_width = 2 if bb.keys.len <= 0xFFFF and bb.values.len <= 0xFFFF else 4
+    cdef GrowBuf finished
+    cdef size_t rest
     cdef uint32_t i
     memset(head, 0, BLOCK_HEADER_SIZE)
     put_u64(head, bb.min_seq)
@@ -571,19 +573,21 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     head[20] = <char>bb.shift
     head[21] = <char>width
     head[22] = <char>offset_width
-    bb.raw.len = 0
-    # The estimate may be short of 2 bytes per offset and 8 per sequence number; a trailer comes behind.
-    if buf_reserve(&bb.raw, block_builder_size(bb) + 12 * <size_t>bb.n_entries + BLOCK_SLACK) != 0:
+    # Values come first, so the rest just follows them in their own buffer. Behind it stands the frame's trailer.
+    rest = bb.keys.len + 13 * <size_t>bb.n_entries + bb.restarts.len + BLOCK_HEADER_SIZE + BLOCK_SLACK
+    if buf_reserve(&bb.values, rest) != 0:
         return ST_NO_MEMORY
-    buf_append(&bb.raw, bb.values.data, bb.values.len)
-    buf_append(&bb.raw, bb.keys.data, bb.keys.len)
+    finished = bb.values
+    buf_append(&finished, bb.keys.data, bb.keys.len)
     for i in range(bb.n_entries):
-        put_u64(bb.raw.data + bb.raw.len, seqs[i] - (bb.min_seq << 1))
-        bb.raw.len += width
-    _put_offsets(&bb.raw, &bb.ends, offset_width)
-    _put_offsets(&bb.raw, &bb.restarts, offset_width)
-    buf_append(&bb.raw, bb.tags.data, bb.tags.len)
-    buf_append(&bb.raw, head, BLOCK_HEADER_SIZE)
+        put_u64(finished.data + finished.len, seqs[i] - (bb.min_seq << 1))
+        finished.len += width
+    _put_offsets(&finished, &bb.ends, offset_width)
+    _put_offsets(&finished, &bb.restarts, offset_width)
+    buf_append(&finished, bb.tags.data, bb.tags.len)
+    buf_append(&finished, head, BLOCK_HEADER_SIZE)
+    bb.values = bb.raw
+    bb.raw = finished
     return ST_OK
 
 

@@ -67,6 +67,7 @@ from lsmkv_ext.view cimport (
     TableSlot,
     ViewC,
     counters_add,
+    counters_start,
     table_range_holds,
     view_drain,
     view_get,
@@ -664,7 +665,7 @@ cdef class Engine:
         memset(&rc, 0, sizeof(rc))
         rc.fill_cache = True
         status_clear(&st)
-        local.shadow_period = self.counters_.shadow_period
+        counters_start(local, &self.counters_)
         try:
             for i in range(n):
                 key = held[i]
@@ -739,6 +740,8 @@ cdef class Engine:
             "memtable_hits": self.counters_.memtable_hits,
             "shadow_checks": self.counters_.shadow_checks,
             "shadow_wrong": self.counters_.shadow_wrong,
+            "cache_timed": self.counters_.cache_timed,
+            "cache_timed_ns": self.counters_.cache_timed_ns,
         }
         out.update(self.writes)
         out.update(self.gate.reads)

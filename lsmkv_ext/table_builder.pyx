@@ -34,6 +34,7 @@ from lsmkv_ext.table_format cimport (
     FOOTER_SUM_AT,
     FOOTER_SUMMED_FROM,
     FRAME_LZ4,
+    FRAME_LZ4_MAX_RAW,
     FRAME_STORED,
     FRAME_TRAILER,
     KIND_DATA,
@@ -145,7 +146,7 @@ cdef int _emit_frame(BuilderC* b, GrowBuf* raw, int kind, uint64_t* size, Status
     cdef int packed
     if n > BLOCK_MAX_RAW:
         return fail_argument(st, "table section too large")
-    if b.o.compression == FRAME_LZ4 and n > 0:
+    if b.o.compression == FRAME_LZ4 and 0 < n <= FRAME_LZ4_MAX_RAW:
         if buf_reserve(&b.packed, native.lz4_bound(<int>n) + FRAME_TRAILER) != 0:
             return fail_memory(st, "compression buffer")
         packed = native.lz4_compress(raw.data, b.packed.data, <int>n, native.lz4_bound(<int>n))

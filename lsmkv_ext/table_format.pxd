@@ -16,6 +16,7 @@ cdef enum:
     FRAME_TRAILER = 9
     FRAME_STORED = 0
     FRAME_LZ4 = 1
+    FRAME_LZ4_MAX_RAW = 48 << 20   # what is larger is stored as it is: a few hostile bytes must not ask for a gigabyte
     FOOTER_SIZE = 160
     FOOTER_SUMMED_FROM = 64        # the filter's header in front has its own checksum, so that it can fail open
     FOOTER_SUM_AT = 144

@@ -3,7 +3,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext cimport native
-from lsmkv_ext.block cimport BLOCK_MAX_RAW, BlockC
+from lsmkv_ext.block cimport BlockC
 from lsmkv_ext.cache cimport cache_release, cache_remove, cache_reserve
 from lsmkv_ext.coding cimport get_u32, get_u64, get_varint
 from lsmkv_ext.fdpool cimport fd_acquire, fd_forget, fd_release
@@ -18,6 +18,7 @@ from lsmkv_ext.table_format cimport (
     FOOTER_SUM_AT,
     FOOTER_SUMMED_FROM,
     FRAME_LZ4,
+    FRAME_LZ4_MAX_RAW,
     FRAME_STORED,
     FRAME_TRAILER,
     KIND_FOOTER,
@@ -99,7 +100,7 @@ cdef int frame_check(TableC* t, const char* frame, size_t n, int kind, uint64_t 
     if compression[0] == FRAME_STORED and raw_size[0] == payload:
         return ST_OK
     # LZ4 cannot expand by more than 255.
-    if compression[0] == FRAME_LZ4 and raw_size[0] <= BLOCK_MAX_RAW and raw_size[0] <= 255 * <uint64_t>payload:
+    if compression[0] == FRAME_LZ4 and raw_size[0] <= FRAME_LZ4_MAX_RAW and raw_size[0] <= 255 * <uint64_t>payload:
         return ST_OK
     return fail_corrupt(st, "impossible size or unknown compression", t.number, offset)
 

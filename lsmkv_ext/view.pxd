@@ -10,6 +10,7 @@ from lsmkv_ext.table cimport ReadContext, TableC
 
 cdef enum:
     MAX_LEVELS = 12
+    TIME_EVERY = 16             # of the sampled ones, one in so many is searched, to know how long that takes
     SAMPLE_EVERY = 64           # one in so many "no" verdicts is looked up in the index, to know what it saved
 
 cdef extern from * nogil:
@@ -42,6 +43,7 @@ ctypedef struct LevelCounters:
     uint64_t sampled_cached
     uint64_t sampled_disk
     double designed_fpr_sum     # over the checks: the designed rate of the filter asked
+    uint64_t phase              # negatives ever, for picking samples: goes on where counters start from 0
 
 ctypedef struct Counters:
     LevelCounters levels[MAX_LEVELS]
@@ -50,6 +52,8 @@ ctypedef struct Counters:
     uint64_t memtable_hits
     uint64_t shadow_checks
     uint64_t shadow_wrong
+    uint64_t cache_timed        # sampled negatives whose cached block was searched all the same, for its cost
+    uint64_t cache_timed_ns
     uint64_t shadow_period      # a setting: every so many negatives of a level one is proved by reading; 0 = never
 
 ctypedef struct TableSlot:
@@ -93,6 +97,8 @@ cdef TableSlot* level_find(const LevelC* level, const char* key, size_t klen) no
 cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexcept nogil
 # After work off the GIL, with the GIL held again: frees the blocks it evicted.
 cdef void view_drain(ViewC* v) noexcept nogil
+# Zero, with the settings and the place in the sampling of another: for a call off the GIL, added up when it is back.
+cdef void counters_start(Counters* c, const Counters* like) noexcept nogil
 cdef void counters_add(Counters* into, const Counters* other) noexcept nogil
 
 

@@ -6,8 +6,10 @@ import errno
 import shutil
 
 import pytest
+import xxhash
 
 import lsmkv
+from lsmkv_ext.table import Table
 
 from .iofault import SYNCS, Action, Op, mask
 from .load import TINY
@@ -67,3 +69,26 @@ def test_a_close_while_an_iterator_was_being_made_crashed(lab, folder):
         outcome = lab.run("close_during_first_order", folder=str(folder / str(number)))
         assert outcome.ok, outcome.words()
         assert outcome.value == []
+
+
+def test_a_compressed_block_of_a_few_kilobytes_could_ask_for_a_gigabyte(folder):
+    """The raw size of an LZ4 frame was bounded by its payload alone; now 48 MiB is the limit, and what is
+    larger is stored as it is."""
+    value = bytes(50 << 20)
+    with lsmkv.open(folder / "db", block_cache_size=0) as db:
+        db.put(b"large", value)
+        db.put(b"small", bytes(1 << 20) * 4)
+        db.flush()
+        assert db.get(b"large") == value
+    (table,) = (folder / "db").glob("*.sst")
+    large, small = Table(table).block_layout()
+    assert (large["compression"], small["compression"]) == (None, "lz4")
+    data = bytearray(table.read_bytes())
+    end = small["offset"] + small["size"]
+    data[end - 9 : end - 5] = (49 << 20).to_bytes(4, "little")
+    seed = 0x6C736D6B76667261 ^ 1 << 56 ^ small["offset"]
+    checksum = xxhash.xxh3_64_intdigest(bytes(data[small["offset"] : end - 4]), seed=seed) & 0xFFFFFFFF
+    data[end - 4 : end] = checksum.to_bytes(4, "little")
+    table.write_bytes(data)
+    with pytest.raises(lsmkv.CorruptionError, match="impossible size"):
+        Table(table).get(b"small")

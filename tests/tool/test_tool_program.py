@@ -36,12 +36,14 @@ def owner(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout.readline() == "ready\n"
-    yield path
-    process.stdin.write("\n")
-    process.stdin.close()
-    assert process.wait(60) == 0
-    process.stdout.close()
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield path
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_it_works_beside_the_owner_and_writes_nothing(owner):
@@ -95,21 +97,22 @@ def test_every_command_beside_a_busy_writer(tmp_path, monkeypatch):
     """Tables, logs and manifests come and go underneath: no command mistakes that for damage."""
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-c", BUSY, "mydb"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
         assert process.stdout.readline() == "ready\n"
         for line in ON_DATABASE:
             outcome = tool(*line.split())
             if line.startswith("repair"):
                 assert outcome.code == 3
             elif line.startswith(("db get", "db multi-get", "db find")):
-                assert outcome.code in (0, 1) and not outcome.err.startswith(
-                    "lsmkv-tool"
-                )  # there, or not yet
+                assert outcome.code in (0, 1) and not outcome.err.startswith("lsmkv-tool")  # there, or not yet
             else:
                 assert outcome.code == 0, (line, outcome.out, outcome.err)
-        process.stdin.write("\n")
-        process.stdin.close()
-        assert process.wait(60) == 0
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_tool_starts_quickly():

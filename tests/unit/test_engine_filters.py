@@ -165,6 +165,24 @@ def test_verdicts_are_counted_exactly(tmp_path):
         assert total.bytes_skipped == pytest.approx(total.negatives * 4096, rel=0.2)
 
 
+def test_time_saved_comes_from_the_measured_cost_of_a_block(tmp_path):
+    with layered(tmp_path / "db") as db:
+        assert all(value is not None for value in db.multi_get([key(i) for i in range(6000)]))
+        db.reset_stats()
+        for start in range(0, 24_000, 20):  # small batches: the sampling goes on from one to the next
+            db.multi_get([absent(i % 6000) for i in range(start, start + 20)])
+        counters = db.counters()
+        stats = db.stats()
+        total = stats.total.filter
+        assert total.sampled == pytest.approx(total.blocks_skipped / 64, abs=3)
+        assert total.blocks_skipped_cache == pytest.approx(total.blocks_skipped, rel=0.01)
+        assert counters["cache_timed"] == pytest.approx(total.sampled / 16, abs=4)
+        each = counters["cache_timed_ns"] / counters["cache_timed"]
+        assert total.seconds_saved == pytest.approx(total.blocks_skipped_cache * each / 1e9, rel=0.01)
+        assert stats.reads.gets * 3 >= total.lookups, "the timed searches are no lookups"
+        assert stats.cache.hits + stats.reads.disk_reads <= total.positives + total.unfiltered
+
+
 def test_present_keys_are_true_positives_at_their_level(tmp_path):
     with layered(tmp_path / "db") as db:
         db.reset_stats()

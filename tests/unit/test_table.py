@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -310,3 +311,30 @@ def test_prefixes_in_the_filter(tmp_path):
     )
     info = Table(tmp_path / "new.sst").filter_info
     assert (info["prefix_kind"], info["prefix_arg"], info["n_keys"]) == (1, 7, 600)
+
+
+def test_many_threads_on_few_descriptors(tmp_path):
+    """Scans without the GIL, each read opening what another thread's read just closed."""
+    pool = FdPool(2)
+    tables = []
+    for i in range(8):
+        write_table(tmp_path / f"{i}.sst", numbered(300 + i), block_size=200)
+        tables.append(Table(tmp_path / f"{i}.sst", i, None, pool))
+    errors: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            for turn in range(40):
+                i = (first + turn * 3) % 8
+                assert tables[i].count(mode="get")[0] == 300 + i
+                assert tables[i].get(b"key%08d" % 5) == numbered(6)[b"key%08d" % 5]
+        except BaseException as error:  # handed to the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors[0]
+    assert 1 <= pool.n_open <= 2
