@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -72,4 +73,8 @@ def run(args: Sequence[str]) -> int:
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A path or a value that the terminal's encoding does not have is shown escaped, not a crash.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

@@ -36,8 +36,10 @@ def build() -> Iterator[Row]:
             yield check("build", package, "not installed", "warn", "install it with pip")
     yield check("build", "python", f"{platform.python_implementation()} {platform.python_version()}")
     yield check("build", "compiler of python", platform.python_compiler())
+    from lsmkv_ext import filter as filters
     from lsmkv_ext import native
 
+    yield check("native", "filter probes", filters.simd())
     for name, how in native.describe().items():
         if not name.endswith("_version"):
             found = how == "c"

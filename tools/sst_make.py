@@ -168,12 +168,15 @@ def compare(a: Iterator[tuple[bytes, Any, int]], b: Iterator[tuple[bytes, Any, i
             left, right = next(a, None), next(b, None)
 
 
+SIGNS = {"first": "-", "second": "+", "both": "!"}
+
+
 @declare(sst, example="lsmkv-tool sst diff table.sst table.sst", keys=True, values=True)
 @path_argument("first", "FIRST")
 @path_argument("second", "SECOND")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many differences.")
 def diff(out: Output, first: str, second: str, limit: int | None) -> None:
-    """Print the keys in which two tables differ: - only in FIRST, + only in SECOND, ! another value.
+    """Print where two tables differ: - key only in FIRST, + only in SECOND, ! another value (both are shown).
 
     Exits 1 if they differ. Sequence numbers are not compared; a delete counts as an entry of its own.
     """
@@ -188,6 +191,9 @@ def diff(out: Output, first: str, second: str, limit: int | None) -> None:
                 "second": out.value(row["second"]),
             }
 
-    sign = {"first": "-", "second": "+", "both": "!"}
+    def line(row: Row) -> str:
+        values = [row[side] for side in ("first", "second") if row[side] is not None]
+        return "\t".join([f"{SIGNS[row['side']]} {row['key']}", *map(str, values)])
+
     with open_table(first) as one, open_table(second) as two:
-        out.stream(rows(), lambda row: f"{sign[row['side']]} {row['key']}")
+        out.stream(rows(), line)

@@ -1,6 +1,7 @@
 """The command as a program: start-up, pipes, signals, a database that another process has open."""
 
 import contextlib
+import json
 import os
 import pty
 import select
@@ -14,6 +15,8 @@ import pytest
 from catalogue import ON_DATABASE
 from lsmkv_tool.live import sample
 from toolrunner import program, tool
+
+import lsmkv
 
 OWNER = """
 import lsmkv, sys
@@ -105,7 +108,9 @@ def test_every_command_beside_a_busy_writer(tmp_path, monkeypatch):
             if line.startswith("repair"):
                 assert outcome.code == 3
             elif line.startswith(("db get", "db multi-get", "db find")):
-                assert outcome.code in (0, 1) and not outcome.err.startswith("lsmkv-tool")  # there, or not yet
+                assert outcome.code in (0, 1) and not outcome.err.startswith(
+                    "lsmkv-tool"
+                )  # there, or not yet
             else:
                 assert outcome.code == 0, (line, outcome.out, outcome.err)
         process.communicate("\n", timeout=60)
@@ -239,6 +244,18 @@ def test_a_full_disk_behind_stdout_is_an_io_error(shared, line):
 
 def test_a_full_disk_behind_the_report_is_an_io_error(shared):
     assert program("report", "mydb", "-o", "/dev/full", "--force").code == 4
+
+
+def test_what_the_encoding_cannot_show_is_escaped(tmp_path):
+    lsmkv.open(tmp_path / "db").close()
+    name = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.rename(tmp_path / "db", name)
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "lsmkv_tool", "db", "info", name]
+    for options in ([], ["--json"]):
+        done = subprocess.run(command + options, env=environment, capture_output=True)
+        assert done.returncode == 0 and b"caf\\udce9" in done.stdout
+    json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
