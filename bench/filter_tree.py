@@ -1,6 +1,6 @@
 """What filters do in a whole tree: reads in vain, the best split of memory, memory given back, rebuilding.
 
-    python -m lsmkv_bench.filter_tree [--keys 3000000] [--json] [--keep DIR]
+    python -m lsmkv_bench.filter_tree [--keys N] [--rebuild-keys N] [--json]
 
 One database, L0 above at least three full levels; between the measurements only the options change and the
 filters are rebuilt, so that all of them see the same tables. Times are of the thread's own clock where one
@@ -24,10 +24,12 @@ import lsmkv
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 128 << 10,
     "target_file_size": 1 << 20,
+    "level_size_ratio": 10,
     "block_cache_size": 512 << 20,
     "wal": None,
 }
 BATCH = 1000
+BUSY = ("num-running-jobs", "pending-compaction-bytes")
 
 
 def _key(n: int) -> bytes:
@@ -39,35 +41,38 @@ def _missing(n: int) -> bytes:
     return _key(n) + b"-"
 
 
-def build(path: Path, n_keys: int) -> lsmkv.DB:
-    db = lsmkv.open(path, **OPTIONS)
-    for start in range(0, n_keys, BATCH):
+def build(path: Path, n_keys: int) -> None:
+    """Random keys, then more of the same until L0 holds three tables and every level below its share."""
+    with lsmkv.open(path, **OPTIONS) as db:
+        _load(db, range(n_keys), b"value%015d")
+        rng = random.Random(1)
+        while not _is_full(db):
+            for i in (rng.randrange(n_keys) for _ in range(2000)):
+                db.put(_key(i), b"again")
+            db.flush()
+            _settle(db)
+
+
+def _load(db: lsmkv.DB, numbers: range, value: bytes) -> None:
+    for start in range(0, len(numbers), BATCH):
         with db.write_batch() as batch:
-            for i in range(start, min(start + BATCH, n_keys)):
-                batch.put(_key(i), b"value%015d" % i)
+            for i in numbers[start : start + BATCH]:
+                batch.put(_key(i), value % i)
     db.flush()
     _settle(db)
-    _top_up(db, n_keys)
-    return db
 
 
 def _settle(db: lsmkv.DB) -> None:
     """Waits until nothing is left to compact."""
-    while any(db.property(f"lsmkv.{name}") != "0" for name in ("num-running-jobs", "pending-compaction-bytes")):
-        time.sleep(0.05)
+    while any(db.property("lsmkv." + name) != "0" for name in BUSY):
+        time.sleep(0.02)
 
 
-def _top_up(db: lsmkv.DB, n_keys: int) -> None:
-    """Three tables into L0, below the number that starts a compaction."""
-    while len(_files(db)[0]) < 3:
-        for i in random.Random(len(_files(db)[0])).sample(range(n_keys), 2000):
-            db.put(_key(i), b"again")
-        db.flush()
-        _settle(db)
-
-
-def _files(db: lsmkv.DB) -> list[list[Any]]:
-    return [[None] * level.files for level in db.stats().levels]
+def _is_full(db: lsmkv.DB) -> bool:
+    levels = db.stats().levels
+    deepest = max(level.level for level in levels if level.files)
+    shares = [levels[n].bytes * 10 ** (deepest - n) / levels[deepest].bytes for n in range(1, deepest)]
+    return deepest >= 3 and levels[0].files == 3 and all(share > 0.5 for share in shares)
 
 
 def shape(db: lsmkv.DB) -> list[dict[str, Any]]:
@@ -83,14 +88,14 @@ def misses(db: lsmkv.DB, n: int) -> dict[str, Any]:
     asked = [_missing(i) for i in range(n)]
     db.reset_stats()
     get = db.get
-    best = min(_thread_seconds(lambda: _each(get, asked)) for _ in range(3))
+    best = min(_thread_seconds(lambda: _each(get, asked)) for _ in range(7))
     stats = db.stats()
     total = stats.total.filter
     lookups = stats.reads.gets
     return {
-        "false_positives_per_lookup": total.false_positives / lookups,
+        "reads_in_vain_per_lookup": (total.false_positives + total.unfiltered) / lookups,
         "tables_per_lookup": total.lookups / lookups,
-        "false_positives_per_table": (total.false_positives + total.unfiltered) / total.lookups,
+        "reads_in_vain_per_table": (total.false_positives + total.unfiltered) / total.lookups,
         "touched_per_lookup": (stats.cache.hits + stats.reads.disk_reads) / lookups,
         "observed_fpr": total.observed_fpr,
         "designed_fpr": total.designed_fpr,
@@ -118,59 +123,68 @@ def _thread_seconds(work: Callable[[], Any]) -> float:
     return time.thread_time() - start
 
 
-def _cpu_seconds(work: Callable[[], Any]) -> float:
-    """Processor time of all threads: the background does part of the work."""
-    start = time.process_time()
+def _timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds on the wall, and processor seconds of all threads."""
+    wall, cpu = time.monotonic(), time.process_time()
     work()
-    return time.process_time() - start
+    return time.monotonic() - wall, time.process_time() - cpu
 
 
-def rebuilt(db: lsmkv.DB, **options: Any) -> float:
-    """Changes the options and pays all filter debt; processor seconds."""
-    db.set_options(**options)
-    return _cpu_seconds(db.rebuild_filters)
+def with_options(path: Path, n: int, n_keys: int, **options: Any) -> dict[str, Any]:
+    """Gives the tables the filters of `options`, then reads through a handle that never changes the tree."""
+    with lsmkv.open(path, **OPTIONS) as db:
+        db.set_options(**options)
+        db.rebuild_filters()
+    with lsmkv.open(path, "r", **OPTIONS) as db:
+        _each(db.get, [_key(i) for i in range(0, n_keys, 7)])
+        return misses(db, n) | {"tree": shape(db)}
 
 
-def rebuild_against_compaction(db: lsmkv.DB, n_keys: int) -> dict[str, Any]:
-    """New filters of 12 bits instead of 6 for all tables, and a compaction of all data, in processor time."""
-    rebuilt(db, bits_per_key=6.0, filter_memory=None, optimize_filters_for_hits=False)
-    start = time.monotonic()
-    filters_s = rebuilt(db, bits_per_key=12.0)
-    filters_wall = time.monotonic() - start
-    start = time.monotonic()
-    compaction_s = _cpu_seconds(db.compact_range)
-    compaction_wall = time.monotonic() - start
+def rebuild_against_compaction(path: Path, n_keys: int) -> dict[str, Any]:
+    """A compaction of all data with filters of 6 bits, then new filters of 12 bits for the same tables."""
+    with lsmkv.open(path, wal=None, bits_per_key=6.0) as db:
+        _load(db, range(n_keys), b"value %0100d")
+        compaction = _timed(db.compact_range)
+        db.set_options(bits_per_key=12.0)
+        rebuild = _timed(db.rebuild_filters)
+        bits = db.stats().total.filter.memory_bytes * 8 / n_keys
     return {
         "keys": n_keys,
-        "rebuild_cpu_s": filters_s,
-        "compaction_cpu_s": compaction_s,
-        "ratio": filters_s / compaction_s,
-        "rebuild_wall_s": filters_wall,
-        "compaction_wall_s": compaction_wall,
+        "compaction_wall_s": compaction[0],
+        "compaction_cpu_s": compaction[1],
+        "rebuild_wall_s": rebuild[0],
+        "rebuild_cpu_s": rebuild[1],
+        "wall_ratio": rebuild[0] / compaction[0],
+        "cpu_ratio": rebuild[1] / compaction[1],
+        "bits_per_key": bits,
     }
 
 
-def measure(path: Path, n_keys: int) -> dict[str, Any]:
-    n = min(n_keys, 200_000)
-    with build(path, n_keys) as db:
-        result: dict[str, Any] = {"keys": n_keys, "tree": shape(db)}
-        rebuilt(db, bits_per_key=10.0)
-        _each(db.get, [_key(i) for i in range(0, n_keys, 7)])
-        result["uniform"] = misses(db, n)
-        memory = result["uniform"]["filter_bytes"]
-        rebuilt(db, bits_per_key="auto", filter_memory=memory)
-        result["auto"] = misses(db, n)
-        rebuilt(db, bits_per_key=10.0, filter_memory=None, optimize_filters_for_hits=True)
-        result["for_hits"] = misses(db, n)
-        result["rebuild"] = rebuild_against_compaction(db, n_keys)
-        rebuilt(db, bits_per_key=10.0)
-        result["one_level"] = misses(db, n) | {"tree": shape(db)}
-    uniform, auto, hits, one = (result[name] for name in ("uniform", "auto", "for_hits", "one_level"))
-    result["auto_over_uniform"] = auto["false_positives_per_lookup"] / uniform["false_positives_per_lookup"]
-    result["auto_memory_ratio"] = auto["filter_bytes"] / uniform["filter_bytes"]
-    result["memory_given_back"] = 1 - hits["filter_bytes"] / uniform["filter_bytes"]
-    result["levels_cost"] = uniform["us_per_lookup"] / one["us_per_lookup"]
-    return result
+def measure(scratch: Path, n_keys: int, rebuild_keys: int) -> dict[str, Any]:
+    path, n = scratch / "tree", min(n_keys, 200_000)
+    build(path, n_keys)
+    uniform = with_options(path, n, n_keys, bits_per_key=10.0)
+    memory = uniform["filter_bytes"]
+    auto = with_options(path, n, n_keys, bits_per_key="auto", filter_memory=memory)
+    hits = with_options(
+        path, n, n_keys, bits_per_key=10.0, filter_memory=None, optimize_filters_for_hits=True
+    )
+    with lsmkv.open(path, **OPTIONS) as db:
+        db.compact_range()
+    one = with_options(path, n, n_keys, bits_per_key=10.0, optimize_filters_for_hits=False)
+    return {
+        "keys": n_keys,
+        "tree": uniform["tree"],
+        "uniform": uniform,
+        "auto": auto,
+        "for_hits": hits,
+        "one_level": one,
+        "auto_over_uniform": auto["reads_in_vain_per_lookup"] / uniform["reads_in_vain_per_lookup"],
+        "auto_memory_ratio": auto["filter_bytes"] / memory,
+        "memory_given_back": 1 - hits["filter_bytes"] / memory,
+        "levels_cost": uniform["us_per_lookup"] / one["us_per_lookup"],
+        "rebuild": rebuild_against_compaction(scratch / "rebuild", rebuild_keys),
+    }
 
 
 def show(result: dict[str, Any]) -> None:
@@ -181,8 +195,8 @@ def show(result: dict[str, Any]) -> None:
     shown = [result[name] for name in ("uniform", "auto", "for_hits", "one_level")]
     for name, form in (
         ("tables_per_lookup", "10.2f"),
-        ("false_positives_per_table", "10.3%"),
-        ("false_positives_per_lookup", "10.3%"),
+        ("reads_in_vain_per_table", "10.3%"),
+        ("reads_in_vain_per_lookup", "10.3%"),
         ("filter_bytes", "10,"),
         ("us_per_lookup", "10.3f"),
     ):
@@ -197,8 +211,9 @@ def show(result: dict[str, Any]) -> None:
     print(f"a lookup for nothing costs {result['levels_cost']:.2f} times what it costs in one level")
     rebuild = result["rebuild"]
     print(
-        f"filters from 6 to 12 bits: {rebuild['rebuild_cpu_s']:.2f} s, compaction of the same data"
-        f" {rebuild['compaction_cpu_s']:.2f} s: ratio {rebuild['ratio']:.2f} (processor time)"
+        f"{rebuild['keys']:,} keys of 100 bytes, filters from 6 to 12 bits: {rebuild['wall_ratio']:.2f} of the"
+        f" time of their compaction, {rebuild['cpu_ratio']:.2f} of its processor time"
+        f" ({rebuild['rebuild_wall_s']:.2f} s and {rebuild['compaction_wall_s']:.2f} s)"
     )
 
 
@@ -206,15 +221,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--keys", type=int, default=3_000_000)
+    parser.add_argument("--keys", type=int, default=4_000_000, help="in the tree")
+    parser.add_argument("--rebuild-keys", type=int, default=5_000_000)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--keep", metavar="DIR", help="leave the database there")
     arguments = parser.parse_args(argv)
-    if arguments.keep:
-        result = measure(Path(arguments.keep), arguments.keys)
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            result = measure(Path(scratch) / "db", arguments.keys)
+    with tempfile.TemporaryDirectory() as scratch:
+        result = measure(Path(scratch), arguments.keys, arguments.rebuild_keys)
     if arguments.json:
         json.dump(result, sys.stdout, indent=1)
         print()
