@@ -65,6 +65,11 @@ class Settings:
             )
         return replace(self, cache_size=self.memory_budget - buffers)
 
+    @property
+    def peer_cache_size(self) -> int:
+        """What a peer's block cache gets: lsmkv's borrows the memory of one idle write buffer, so theirs is larger by that."""
+        return self.cache_size + self.write_buffer_size
+
     def but(self, changes: dict[str, str]) -> Settings:
         """A copy with fields given as text, as in `fillsync:threads=8`."""
         known = {f.name: f for f in fields(self)}

@@ -43,6 +43,7 @@ cdef class Scan(Child):
     cdef int cap_items
     cdef int chunk_direction
     cdef int next_size
+    cdef uint64_t fetched       # items since the last seek
     cdef bint live              # the merge stands behind the chunk's last item, in chunk_direction
     cdef bint open_
     cdef bint busy              # a thread is filling the chunk off the GIL

@@ -38,6 +38,8 @@ from lsmkv_ext.errors import ClosedError, IteratorInvalidError
 
 cdef enum:
     FIRST_CHUNK = 4             # a seek usually wants a few
+    SMALL_CHUNK = 16
+    SHORT_WALK = 64
     LARGEST_CHUNK = 512
     FIRST_BYTES = 1600
     OFF_GIL = 64                # chunks from this size on are filled without the GIL
@@ -383,6 +385,8 @@ cdef class Scan(Child):
         self.used = 0
         self.n_items = 0
         self.chunk_direction = direction
+        if place != GOING_ON:
+            self.fetched = 0
         self.make_room()
         f.items = self.items
         self.gate.inflight += 1
@@ -401,7 +405,9 @@ cdef class Scan(Child):
             self.fail()
         self.n_items = n_items
         self.live = more > 0
-        if self.next_size < LARGEST_CHUNK:
+        self.fetched += n_items
+        # Small steps at first, so that a short walk does not copy what nobody asks for; large ones once it is a scan.
+        if self.next_size < SMALL_CHUNK or (self.fetched >= SHORT_WALK and self.next_size < LARGEST_CHUNK):
             self.next_size *= 2
         return self.tally(place != GOING_ON)
 

@@ -22,7 +22,7 @@ class LevelEngine(Engine):
             self.path,
             create_if_missing=True,
             write_buffer_size=s.write_buffer_size,
-            lru_cache_size=s.cache_size,
+            lru_cache_size=s.peer_cache_size,
             block_size=s.block_size,
             bloom_filter_bits=bits,
             compression=None if s.compression == "none" else "snappy",
@@ -41,7 +41,7 @@ class LevelEngine(Engine):
         log = "on, synced per write" if s.sync else "on, not synced"
         return {
             "write buffers": f"2 x {human(s.write_buffer_size)}",
-            "cache": f"LRU block cache {human(s.cache_size)}",
+            "cache": f"LRU block cache {human(s.peer_cache_size)}",
             "filter": f"Bloom {s.bits_per_key} bits/key",
             "blocks": f"{human(s.block_size)}, {packing}",
             "log": log + (" (cannot be turned off)" if s.disable_wal else ""),

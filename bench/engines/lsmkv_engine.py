@@ -55,7 +55,7 @@ class LsmkvEngine(Engine):
         log = "off" if s.disable_wal else "on, synced per write" if s.sync else "on, not synced"
         given = {
             "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
-            "cache": f"block cache {human(s.cache_size)}",
+            "cache": f"block cache {human(s.cache_size)}, and an idle write buffer of {human(s.write_buffer_size)}",
             "filter": f"blocked Bloom {s.bits_per_key} bits/key",
             "blocks": f"{human(s.block_size)}, {s.compression}",
             "log": log,

@@ -38,7 +38,7 @@ class RocksEngine(Engine):
         options.set_max_background_jobs(2)
         options.set_optimize_filters_for_hits(bool(s.optimize_filters_for_hits))
         table = lib.BlockBasedOptions()
-        table.set_block_cache(lib.Cache(s.cache_size))
+        table.set_block_cache(lib.Cache(s.peer_cache_size))
         table.set_block_size(s.block_size)
         if isinstance(s.bits_per_key, (int, float)) and s.bits_per_key > 0:
             table.set_bloom_filter(s.bits_per_key, False)
@@ -55,7 +55,7 @@ class RocksEngine(Engine):
         log = "off" if s.disable_wal else "on, synced per write" if s.sync else "on, not synced"
         return {
             "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
-            "cache": f"LRU block cache {human(s.cache_size)}",
+            "cache": f"LRU block cache {human(s.peer_cache_size)}",
             "filter": f"full Bloom {s.bits_per_key} bits/key",
             "blocks": f"{human(s.block_size)}, {s.compression}",
             "log": log,
