@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from contextlib import suppress
 
 from lsmkv import filenames
@@ -26,16 +27,18 @@ class LogSupply:
         self.versions = versions
         self.wanted = False  # a log was taken, so another will be
         self._spare: LogWriter | None = None
-        self._newest = 0  # number of the log taken last: a spare must be newer
+        self._preparing = False
+        self._changed = threading.Condition(versions.lock)
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
-        """An empty memtable and its log, durable by name; None without logging."""
-        with self.versions.lock:
+        """An empty memtable and its log, durable by name; None without logging. Numbers only grow."""
+        with self._changed:
+            # What is under way has the smaller number, and recovery reads logs by number: it goes first.
+            self._changed.wait_for(lambda: not self._preparing)
             writer, self._spare = self._spare, None
             self.wanted = self.versions.options.wal is not None
+            # Under the lock: the next spare, which is wanted from here on, gets a larger one.
             number = self.versions.numbers.next() if writer is None else writer.number
-            # Noted before it is made: a spare that is under way has a smaller number and must not follow it.
-            self._newest = number
         if writer is None:
             writer = self._create(number, last_seq)
         return new_memtable(self.versions, number), writer
@@ -51,14 +54,18 @@ class LogSupply:
         return self.wanted and self._spare is None
 
     def prepare(self) -> None:
-        number = self.versions.numbers.next()
-        writer = self._create(number, 0)
-        with self.versions.lock:
-            if number > self._newest and self._spare is None:
-                self._spare = writer
+        with self._changed:
+            if not self.short:
                 return
-        # A rotation could not wait and has made a newer one: recovery reads logs by number.
-        self.versions.remove(filenames.log_name(number))
+            self._preparing = True
+        writer = None
+        try:
+            writer = self._create(self.versions.numbers.next(), 0)
+        finally:
+            with self._changed:
+                self._spare = writer
+                self._preparing = False
+                self._changed.notify_all()
 
     def _create(self, number: int, last_seq: int) -> LogWriter | None:
         versions = self.versions

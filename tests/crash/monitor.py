@@ -44,10 +44,13 @@ class Monitor:
     needs: Needs
     # Bytes at the head of a manifest whose stores may lag behind its syncs (they only note what is synced).
     notes: int = 0
+    # Bytes of a log's head: a log with nothing behind it was made ahead and never used, so nobody needs it.
+    log_head: int = 0
     disk: Disk = field(default_factory=Disk)
     problems: list[str] = field(default_factory=list)
     checks: int = 0
     _failed: set[int] = field(default_factory=set)
+    _unused: bool = False
 
     def watch(self, records: Iterable[Record]) -> list[str]:
         for number, record in enumerate(records):
@@ -59,7 +62,14 @@ class Monitor:
     def _say(self, number: int, text: str) -> None:
         self.problems.append(f"record {number}: {text}")
 
+    def _unused_log(self, path: str) -> bool:
+        key = self.disk.names.get(path)
+        if key is None or not path.endswith(".wal"):
+            return False
+        return not any(keep(self.disk.inodes[key]).whole()[self.log_head :])
+
     def _before(self, number: int, record: Record) -> None:
+        self._unused = record.op == Op.UNLINK and self._unused_log(record.path)
         if record.op in SYNCS and not record.directory:
             if record.inode in self._failed:
                 self._say(number, f"{record.path} is synced again after a failed sync")
@@ -81,7 +91,7 @@ class Monitor:
             return
         if record.op in WRITES and record.path.startswith("MANIFEST"):
             self._check_tables(number, record.path)
-        if record.op == Op.UNLINK:
+        if record.op == Op.UNLINK and not self._unused:
             self._check_unlink(number, record.path)
 
     def _durable(self, name: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lsmkv import filenames, manifest
+from lsmkv import filenames, manifest, recovery
 
 from . import ext4, oracle, trace
 from .iofault import Op
@@ -67,7 +67,7 @@ def needed(data: bytes) -> Needed:
 @pytest.mark.parametrize("wal", LOG_MODES)
 def test_syncs_come_in_the_order_that_keeps_data(lab, folder, wal):
     path = record(lab, folder, f"order-{wal}", {**TINY, "wal": wal}, count=size(600, 20_000))
-    monitor = Monitor(needed, manifest.HEAD_BYTES)
+    monitor = Monitor(needed, manifest.HEAD_BYTES, recovery.LOG_HEAD_BYTES)
     assert monitor.watch(trace.read(path)) == []
     assert monitor.checks > 100
     figure(f"sync order, {wal} log", f"{monitor.checks} checks, 0 out of order")
