@@ -26,7 +26,7 @@ from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet
-from lsmkv_ext.memtable import Memtable, trim_pool
+from lsmkv_ext.memtable import Memtable
 
 log = logging.getLogger("lsmkv")
 
@@ -235,11 +235,7 @@ class Scheduler:
             with self.condition:
                 if pause:
                     self.condition.wait_for(lambda: self._stopping or self._hurry, pause)
-                wanted = lambda: self._stopping or bool(self.versions.immutables)  # noqa: E731
-                if not self.condition.wait_for(wanted, IDLE_SECONDS):
-                    # Arenas are kept for the next memtable only while one is to be expected soon.
-                    trim_pool()
-                    self.condition.wait_for(wanted)
+                self.condition.wait_for(lambda: self._stopping or bool(self.versions.immutables))
                 self._hurry = False
                 if self._stopping or self.versions.poisoned is not None:
                     return

@@ -75,7 +75,6 @@ from lsmkv_ext.view cimport (
 )
 
 from lsmkv_ext.errors import ClosedError, ReadOnlyError
-from lsmkv_ext.memtable import trim_pool
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -88,7 +87,6 @@ cdef enum:
     EXPECT_MISS = 2
 
 cdef object MISSING = object()
-cdef int open_engines = 0        # the last one to close gives the pooled arenas back
 
 
 cdef int expectation(object expect) except -1:
@@ -174,8 +172,6 @@ cdef class Engine:
         self.set_seek_limit()
         self.writable = not self.readonly
         self.gate.closed = False
-        global open_engines
-        open_engines += 1
 
     def _install(self, levels, drop=()):
         """Publishes new levels, without the memtables in `drop` (now in a table) and with their logs let go."""
@@ -253,7 +249,6 @@ cdef class Engine:
 
     def _close(self):
         """Refuses newcomers, waits for calls in flight, releases the children, drops memtables and tables."""
-        global open_engines
         if self.gate.closed:
             return
         gate_close(self.gate)
@@ -262,9 +257,6 @@ cdef class Engine:
         self.active_ = None
         self.log_ = None
         self.old_logs = []
-        open_engines -= 1
-        if open_engines == 0:
-            trim_pool()
 
     def _set_last_seq(self, uint64_t seq):
         """For ingest: numbers given to whole tables. Writer slot taken."""

@@ -2,7 +2,6 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-def trim_pool() -> None: ...
 
 @disjoint_base
 class Memtable:

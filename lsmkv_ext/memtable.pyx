@@ -37,15 +37,8 @@ cdef extern from * nogil:
 cdef enum:
     FIRST_SLOTS = 4096
     HUGE_PAGE = 2 << 20
-    POOLED_CHUNKS = 1
 
 # --- arena -----------------------------------------------------------------------------------------------------------
-
-# Chunks of flushed memtables, kept because touching memory for the first time costs more than writing it. Guarded by the GIL:
-# chunks are taken in __cinit__ and given back in __dealloc__ only.
-cdef ArenaChunk* pool[POOLED_CHUNKS]
-cdef int n_pooled = 0
-
 
 cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil:
     cdef ArenaChunk* chunk = <ArenaChunk*>malloc(sizeof(ArenaChunk))
@@ -68,38 +61,6 @@ cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil:
 cdef void chunk_free(ArenaChunk* chunk) noexcept nogil:
     munmap(chunk.base, chunk.capacity)
     free(chunk)
-
-
-cdef ArenaChunk* pool_take(size_t capacity) noexcept:
-    global n_pooled
-    cdef int i
-    cdef ArenaChunk* chunk
-    for i in range(n_pooled):
-        if pool[i].capacity == capacity:
-            chunk = pool[i]
-            n_pooled -= 1
-            pool[i] = pool[n_pooled]
-            chunk.next = NULL
-            chunk.used = 0
-            return chunk
-    return chunk_new(capacity)
-
-
-cdef void pool_give(ArenaChunk* chunk) noexcept:
-    global n_pooled
-    if chunk.capacity >= HUGE_PAGE and n_pooled < POOLED_CHUNKS:
-        pool[n_pooled] = chunk
-        n_pooled += 1
-    else:
-        chunk_free(chunk)
-
-
-def trim_pool():
-    """Gives pooled arena memory back to the system (done when the last database closes)."""
-    global n_pooled
-    while n_pooled:
-        n_pooled -= 1
-        chunk_free(pool[n_pooled])
 
 
 cdef char* arena_take(MemC* m, size_t n) noexcept nogil:
@@ -781,7 +742,7 @@ cdef class Memtable:
         pthread_mutex_init(&self.c.order_mutex, NULL)
         # A little over the buffer size, so that the usual memtable is one chunk.
         self.c.chunk_size = (write_buffer_size + write_buffer_size // 64 + 65536 + 4095) & ~<uint64_t>4095
-        self.c.first = pool_take(self.c.chunk_size)
+        self.c.first = chunk_new(self.c.chunk_size)
         self.c.last = self.c.first
         self.c.index = index_new(FIRST_SLOTS)
         if self.c.first == NULL or self.c.index == NULL:
@@ -800,7 +761,7 @@ cdef class Memtable:
         chunk = self.c.first
         while chunk != NULL:
             next_chunk = chunk.next
-            pool_give(chunk)
+            chunk_free(chunk)
             chunk = next_chunk
         index = self.c.index
         while index != NULL:
