@@ -321,7 +321,8 @@ def test_heat_map_and_its_picture(lab):
 def test_the_log_as_it_was_written(shared):
     found = rows("wal", "dump", "mydb")
     assert [(row["op"], row["key"]) for row in found] == [("put", "user:00042"), ("delete", "user:00043")]
-    (listed,) = rows("wal", "ls", "mydb")
+    listed, *ahead = rows("wal", "ls", "mydb")
+    assert all(row["records"] == 0 for row in ahead)  # a log made ahead may be there
     assert (listed["first_seq"], listed["last_seq"]) == (found[0]["seq"], found[-1]["seq"])
     assert listed["verdict"] == "ok" and listed["synced"] == found[1]["offset"]
 

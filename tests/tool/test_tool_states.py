@@ -198,7 +198,7 @@ def test_a_damaged_filter_answers_maybe_and_is_named(lab, form):
 
 @BOTH
 def test_logs_lying_anywhere(lab, form):
-    (log,) = Path("mydb").glob("*.wal")
+    log = min(Path("mydb").glob("*.wal"))  # a later one may be there, made ahead
     shutil.copy(log, "lost.wal")
     for command in ("ls", "dump", "verify"):
         assert run(f"wal {command} lost.wal", form).code == 0

@@ -65,14 +65,14 @@ def test_the_finding_says_where(tmp_path):
     table.write_bytes(data)
     found = tool("verify", db, "--json").json["result"]
     assert [(row["file"], row["offset"]) for row in found["rows"]] == [(table.name, 0)]
-    assert found["files"] == 6
+    assert found["files"] == len(list(db.iterdir()))
 
 
 @pytest.mark.parametrize("victim", ["*.sst", "MANIFEST-*", "CURRENT", "*.wal"])
 def test_a_missing_file_is_found(tmp_path, victim):
     db = tmp_path / "db"
     build(db, "write")
-    (path,) = db.glob(victim)
+    path = min(db.glob(victim))  # of the logs the one in use; a later one may be there, made ahead
     path.unlink()
     outcome = tool("verify", db)
     assert outcome.code == 1 and path.name in outcome.out
