@@ -60,3 +60,4 @@ cdef inline void cache_touch(BlockC* b) noexcept nogil:
 
 cdef class BlockCache:
     cdef CacheC* c
+    cdef int born                  # fork_count when it was made

@@ -1,6 +1,7 @@
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.block cimport SEG_LIMBO, SEG_MAIN, SEG_PRIVATE, SEG_PROBATION, block_free
+from lsmkv_ext.gate cimport fork_count
 from lsmkv_ext.types cimport (
     lsm_fetch_add32,
     lsm_load32,
@@ -248,12 +249,13 @@ cdef class BlockCache:
 
     def __cinit__(self, capacity=0):
         cdef uint64_t bytes_ = capacity
+        self.born = fork_count
         self.c = <CacheC*>calloc(1, sizeof(CacheC))
         if self.c == NULL or cache_init(self.c, bytes_) != 0:
             raise MemoryError("block cache")
 
     def __dealloc__(self):
-        if self.c != NULL:
+        if self.c != NULL and self.born == fork_count:
             cache_destroy(self.c)
             free(self.c)
 

@@ -148,6 +148,7 @@ cdef class Table:
     cdef readonly FdPool fds
     cdef bytes _path
     cdef list _obsolete
+    cdef int born                  # fork_count when it was opened
     cdef uint64_t _number
     cdef object __weakref__
     cdef dict _describe_block(self, uint32_t i, bytes separator)

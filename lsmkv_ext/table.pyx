@@ -22,6 +22,7 @@ from lsmkv_ext.block cimport (
 )
 from lsmkv_ext.cache cimport cache_drain, cache_insert, cache_pin, cache_touch, cache_unpin
 from lsmkv_ext.filter cimport filter_designed_fpr, filter_fill_ratio, filter_probe, filter_problem_text
+from lsmkv_ext.gate cimport fork_count
 from lsmkv_ext.status cimport (
     ST_NOT_FOUND,
     ST_OK,
@@ -571,6 +572,7 @@ cdef class Table:
         cdef bint charged = charge
         cdef char* name
         cdef int code
+        self.born = fork_count
         self.path = os.path.abspath(os.fsdecode(path))
         self._path = os.fsencode(self.path)
         self.cache = cache
@@ -587,7 +589,8 @@ cdef class Table:
             raise_status(&st, self.path)
 
     def __dealloc__(self):
-        if self.c == NULL:
+        if self.c == NULL or self.born != fork_count:
+            # After a fork the cache's lock may be held by a thread that only the parent has: leave it all to the exit.
             return
         table_close(self.c)
         free(self.c)
