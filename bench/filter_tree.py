@@ -211,7 +211,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"a lookup for nothing costs {result['levels_cost']:.2f} times what it costs in one level")
     rebuild = result["rebuild"]
     print(
-        f"{rebuild['keys']:,} keys of 100 bytes, filters from 6 to 12 bits: {rebuild['wall_ratio']:.2f} of the"
+        f"{rebuild['keys']:,} keys, filters from 6 to 12 bits: {rebuild['wall_ratio']:.2f} of the"
         f" time of their compaction, {rebuild['cpu_ratio']:.2f} of its processor time"
         f" ({rebuild['rebuild_wall_s']:.2f} s and {rebuild['compaction_wall_s']:.2f} s)"
     )
