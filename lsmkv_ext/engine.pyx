@@ -220,9 +220,11 @@ cdef class Engine:
     def _exclusive(self):
         """No writer runs inside. Used for rotations that nobody's write asked for."""
         self.take_slot()
+        self.gate.inflight += 1
         try:
             yield
         finally:
+            self.gate.inflight -= 1
             self.free_slot()
 
     def _set_delay(self, uint64_t ns_per_kib):
@@ -352,11 +354,14 @@ cdef class Engine:
     cdef int make_room(self) except -1:
         """Rotates, through the hook. The slot is ours meanwhile: the hook may let the GIL go."""
         self.take_slot()
+        # In flight: a close waits for the rotation instead of taking the view from under it.
+        self.gate.inflight += 1
         try:
             self.check_writable()
             if self.active_.c.used >= self.active_.capacity:
                 self._on_full()
         finally:
+            self.gate.inflight -= 1
             self.free_slot()
         return 0
 

@@ -100,7 +100,7 @@ def filter_positives(Table table not None, uint64_t n, uint64_t salt):
 
 
 def describe_blocks(Table table not None):
-    """[{offset, size, raw_size, n_entries, compression, separator, problem}], one per data block. A block that cannot be
+    """[{offset, size, raw_size, n_entries, compression, separator, problem}], one per data block. One that cannot be
     read has a problem instead of the figures that only its inside tells."""
     cdef TableC* t = table.c
     cdef ReadContext rc

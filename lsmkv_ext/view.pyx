@@ -193,22 +193,16 @@ cdef inline int ask_table(const TableSlot* slot, Lookup* q, bint bottom, ReadCon
     return read_table(slot, q, hash, slot.t.filter.usable and not (bottom and q.skip_bottom_filter), rc, c, st)
 
 
-cdef inline TableSlot* next_slot(ViewC* v, int level, const Lookup* q) noexcept nogil:
-    """The table to ask in `level`, its filter's line already on the way while the level above is asked."""
-    cdef TableSlot* slot
-    if level >= v.n_levels:
-        return NULL
-    slot = level_find(&v.levels[level], q.key, q.klen)
-    if slot != NULL:
-        filter_prefetch(&slot.t.filter, q.hash)
-    return slot
-
-
 cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
-    cdef int level, i, says
+    cdef TableSlot* slots[MAX_LEVELS]
     cdef TableSlot* slot
     cdef LevelC* l0 = &v.levels[0]
-    cdef TableSlot* following = next_slot(v, 1, q)
+    cdef int level, i, says
+    # The lines of all filters are on their way before the first is asked; the deepest, the least likely in the cache, first.
+    for level in range(v.n_levels - 1, 0, -1):
+        slots[level] = level_find(&v.levels[level], q.key, q.klen)
+        if slots[level] != NULL:
+            filter_prefetch(&slots[level].t.filter, q.hash)
     for i in range(l0.n):
         slot = &l0.slots[i]
         if table_range_holds(slot.t, q.key, q.klen):
@@ -216,10 +210,8 @@ cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, St
             if says != SAYS_NOTHING:
                 return says
     for level in range(1, v.n_levels):
-        slot = following
-        following = next_slot(v, level + 1, q)
-        if slot != NULL:
-            says = ask_table(slot, q, v.bottom == level, rc, counters, &counters.levels[level], st)
+        if slots[level] != NULL:
+            says = ask_table(slots[level], q, v.bottom == level, rc, counters, &counters.levels[level], st)
             if says != SAYS_NOTHING:
                 return says
     return SAYS_NOTHING

@@ -16,14 +16,17 @@ def gone(path: str, paths: tuple[str, ...]) -> bool:
     return path not in paths and not os.path.lexists(path)
 
 
-def unfinished(path: str) -> bool:
-    """Whether a damaged table is one that the owner of a running database is still writing."""
+def in_the_making(path: str) -> bool:
+    """Whether the owner of a running database may still be writing this table, or was until a moment ago."""
     from lsmkv.lockfile import is_locked
 
-    folder, number = os.path.dirname(path) or ".", kind_of(os.path.basename(path))[1]
-    if not number or not is_locked(folder):
-        return False
-    return steady(folder, lambda tree: tree.state.version.level_of(number)) is None
+    return bool(kind_of(os.path.basename(path))[1]) and is_locked(os.path.dirname(path) or ".")
+
+
+def unnamed(path: str) -> bool:
+    """Whether no manifest names the table: what is wrong with it concerns nobody."""
+    number = kind_of(os.path.basename(path))[1]
+    return steady(os.path.dirname(path) or ".", lambda tree: tree.state.version.level_of(number)) is None
 
 
 def tables(paths: tuple[str, ...]) -> list[str]:

@@ -13,7 +13,7 @@ from lsmkv_tool.folder import regular
 from lsmkv_tool.keys import KEY
 from lsmkv_tool.output import Column, Human, Output, Row, num, rare
 from lsmkv_tool.progress import Progress
-from lsmkv_tool.sst_group import gone, sst, tables, unfinished
+from lsmkv_tool.sst_group import gone, in_the_making, sst, tables, unnamed
 from lsmkv_tool.tables import Table, open_table, problems
 
 FILE = {"name": "file", "metavar": "FILE"}
@@ -70,8 +70,11 @@ def ls(out: Output, paths: tuple[str, ...]) -> None:
         for file in files:
             try:
                 row = listing(out, file)
-                if not (row["problem"] and file not in paths and unfinished(file)):
-                    rows.append(row)
+                if row["problem"] and file not in paths and in_the_making(file):
+                    if unnamed(file):
+                        continue
+                    row = listing(out, file)  # finished since
+                rows.append(row)
             except exits.CannotOpen:
                 if not gone(file, paths):
                     raise
@@ -234,8 +237,10 @@ def verify(out: Output, paths: tuple[str, ...], deep: bool) -> None:
         for file in files:
             try:
                 found = problems(file, deep)
-                if found and file not in paths and unfinished(file):
-                    continue
+                if found and file not in paths and in_the_making(file):
+                    if unnamed(file):
+                        continue
+                    found = problems(file, deep)  # finished since
                 rows += found or [{"file": file, "verdict": "ok", "offset": None, "problem": None}]
             except exits.CannotOpen:
                 if not gone(file, paths):

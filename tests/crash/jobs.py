@@ -4,6 +4,7 @@ from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault
 from .lifetime import (
     close_during_first_order,
+    close_during_rotation,
     close_race,
     fork_use,
     full_disk,
@@ -16,6 +17,7 @@ from .writing import check, open_until_killed, write_until_killed, write_until_p
 __all__ = [
     "check",
     "close_during_first_order",
+    "close_during_rotation",
     "close_race",
     "damage_sweep",
     "fork_use",

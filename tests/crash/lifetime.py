@@ -111,6 +111,30 @@ def close_during_first_order(folder: str) -> list[str]:
     return strange
 
 
+def close_during_rotation(folder: str, options: dict[str, Any], delay: float) -> list[str]:
+    """Closes under writers that start a new log every few dozen writes."""
+    strange: list[str] = []
+    db = lsmkv.open(folder, **options)
+
+    def fill(thread: int) -> None:
+        try:
+            for n in range(1 << 30):
+                db.put(b"%d %d" % (thread, n), b"v" * 3000)
+        except lsmkv.ClosedError:
+            pass
+        except BaseException as error:
+            strange.append(repr(error))
+
+    threads = [threading.Thread(target=fill, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(delay)
+    db.close()
+    for thread in threads:
+        thread.join()
+    return strange
+
+
 def fork_use(folder: str, options: dict[str, Any]) -> list[str]:
     """Forks with the database open; the child tries everything, then the parent goes on."""
     problems: list[str] = []
@@ -257,7 +281,14 @@ def full_disk(root: str, options: dict[str, Any], seed: int) -> dict[str, Any]:
         put(False)
     with open(ballast, "wb") as file:
         room = os.statvfs(root)
-        os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail - rng.randrange(8)) * room.f_bsize)
+        spare = rng.randrange(8)
+        while True:
+            # The database itself may take some of the room meanwhile.
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail - spare) * room.f_bsize)
+                break
+            except OSError:
+                spare += 64
     for _ in range(20_000):
         if not put(rng.random() < 0.05) and len(refused) >= 5:
             break

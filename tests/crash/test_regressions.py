@@ -71,6 +71,15 @@ def test_a_close_while_an_iterator_was_being_made_crashed(lab, folder):
         assert outcome.value == []
 
 
+def test_a_close_while_a_writer_rotated_the_log_crashed(lab, folder):
+    """The rotation was not in flight for close, which took the view from under it."""
+    for number in range(10):
+        call = {"folder": str(folder / str(number)), "options": TINY, "delay": number / 200}
+        outcome = lab.run("close_during_rotation", **call)
+        assert outcome.ok, outcome.words()
+        assert outcome.value == []
+
+
 def test_a_compressed_block_of_a_few_kilobytes_could_ask_for_a_gigabyte(folder):
     """The raw size of an LZ4 frame was bounded by its payload alone; now 48 MiB is the limit, and what is
     larger is stored as it is."""

@@ -5,6 +5,16 @@ from pathlib import Path
 import pytest
 from lsmkv_tool.sample import make
 
+from lsmkv import scheduler
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_stay():
+    """A database at rest tidies up its L0 after a while; its shape must not depend on how fast a test runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "IDLE_SECONDS", 3600.0)
+        yield
+
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory):
