@@ -14,7 +14,7 @@ import xxhash
 from lsmkv import filenames, manifest, recovery
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
-from lsmkv.lockfile import DatabaseLock
+from lsmkv.lockfile import DatabaseLock, is_locked
 from lsmkv.manifest import ManifestState
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv_ext.inspect import sections
@@ -23,6 +23,9 @@ from lsmkv_ext.table import Table
 from lsmkv_ext.verify import verify_table
 
 Progress = Callable[[str, int, int], None]
+
+# How often a database that somebody writes to is looked at again before a finding counts.
+LIVE_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,22 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
     `progress(file, done, total)` is called with bytes before each file.
     """
     directory = os.path.abspath(os.fspath(path))
+    report = _verify_once(directory, deep, progress)
+    for _ in range(LIVE_ATTEMPTS):
+        # A writer may change files under our eyes; damage is still there at the next look.
+        if report.ok or not is_locked(directory):
+            break
+        report = _verify_once(directory, deep, progress)
+    return report
+
+
+def _verify_once(directory: str, deep: bool, progress: Progress | None) -> Report:
     report = Report(directory)
     if not recovery.exists(directory):
         report.add(directory, "there is no database")
         return report
     listing = filenames.list_directory(directory)
-    sizes = {name: os.lstat(os.path.join(directory, name)).st_size for name, _, _ in listing}
+    sizes = {name: _size(os.path.join(directory, name)) for name, _, _ in listing}
     state = _verify_manifest(directory, report)
     _verify_options(directory, report)
     done, total = 0, sum(sizes.values())
@@ -97,6 +110,13 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
     if progress is not None:
         progress("", total, total)
     return report
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _verify_manifest(directory: str, report: Report) -> ManifestState | None:
@@ -212,6 +232,11 @@ def destroy(path: str | os.PathLike[str]) -> None:
     lock = DatabaseLock(directory)
     try:
         remove_files(directory)
+        lost = os.path.join(directory, filenames.LOST)
+        if os.path.isdir(lost) and not os.path.islink(lost):
+            remove_files(lost)
+            with suppress(OSError):
+                os.rmdir(lost)
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(directory, filenames.LOCK))
     finally:

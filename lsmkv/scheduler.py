@@ -249,8 +249,9 @@ class Scheduler:
             del memtables
 
     def share_memory(self) -> None:
-        """While no memtable waits for its flush, the cache may use the memory of a write buffer that lies idle. It gives it back in
-        small steps, so that nobody waits long for the GIL.
+        """While no memtable waits for its flush, the cache may use the memory of an idle write buffer.
+
+        It gives it back in small steps, so that nobody waits long for the GIL.
         """
         cache, size = self.versions.cache, self.options.block_cache_size
         if size and not self.versions.immutables:
@@ -316,7 +317,7 @@ class Scheduler:
                     return self._claim(plan)
 
     def _rest(self) -> bool:
-        """Waits until something happens. True where L0 could be tidied up and nothing happened for a while."""
+        """Waits until something happens. True where L0 could be tidied up and nothing did for a while."""
         untidy = len(self.versions.current.levels[0]) > 1 and not self.suspended
         if untidy:
             return not self.condition.wait(IDLE_SECONDS)

@@ -95,6 +95,19 @@ def test_missing_and_short_files_are_found(path):
     assert lsmkv.verify(path)
 
 
+def test_a_database_in_use_has_no_findings(path):
+    with lsmkv.open(path, **TINY) as db:
+        for round_ in range(5):
+            for i in range(300):
+                db[key(i)] = b"%d" % round_ * 20
+            assert lsmkv.verify(path).findings == []
+        assert db.stats().total.files > 0
+    with lsmkv.open(path, "r") as reader:
+        assert reader.stats().total.files > 0
+        assert reader.property("lsmkv.levels")
+        assert reader.explain(key(1)).found
+
+
 def test_no_database_is_a_finding(tmp_path):
     assert not lsmkv.verify(tmp_path / "nowhere")
 
@@ -156,6 +169,9 @@ def test_an_unreadable_table_is_set_aside(path, contents):
     assert any(victim.name in loss for loss in report.losses)
     with lsmkv.open(path) as db:
         assert 0 < len(db) < len(contents) + 300
+    assert (path / "lost" / victim.name).exists()
+    lsmkv.destroy(path)
+    assert not path.exists()
 
 
 def test_a_damaged_log_keeps_what_comes_before(path, contents):
