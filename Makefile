@@ -65,9 +65,9 @@ tsan: build
 	tests/crash/sanitize.sh thread tests/unit tests/crash/test_lifetime.py
 
 lint: build
-	$(BIN)/python -m pip install -q -e ".[lint]" --no-build-isolation --no-deps ruff cython-lint mypy import-linter
+	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter
 	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests setup.py
-	$(BIN)/cython-lint lsmkv_ext/*.pyx lsmkv_ext/*.pxd
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint lsmkv_ext/*.pyx lsmkv_ext/*.pxd
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --allowlist stubtest-allowlist.txt --ignore-unused-allowlist \
 	    $(patsubst lsmkv_ext/%.pyi,lsmkv_ext.%,$(wildcard lsmkv_ext/*.pyi))

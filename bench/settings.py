@@ -67,7 +67,7 @@ class Settings:
 
     @property
     def peer_cache_size(self) -> int:
-        """What a peer's block cache gets: lsmkv's borrows the memory of one idle write buffer, so theirs is larger by that."""
+        """What a peer's block cache gets: lsmkv's borrows one idle write buffer, so theirs is larger by that."""
         return self.cache_size + self.write_buffer_size
 
     def but(self, changes: dict[str, str]) -> Settings:

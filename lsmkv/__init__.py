@@ -13,10 +13,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.cursor import Cursor, Iterator
-from lsmkv_ext.sst import SSTReader, SSTWriter
-
 from lsmkv.db import DB, Snapshot
 from lsmkv.errors import (
     ClosedError,
@@ -36,7 +32,10 @@ from lsmkv.options import Options
 from lsmkv.plan import plan
 from lsmkv.repairing import RepairReport, repair
 from lsmkv.reporting import Explain
+from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.cursor import Cursor, Iterator
 from lsmkv_ext.filter import BlockedBloom
+from lsmkv_ext.sst import SSTReader, SSTWriter
 
 __version__ = "0.1.0"
 

@@ -14,15 +14,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lsmkv_ext.cache import BlockCache
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.log import replay_log
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.sst import SSTWriter
-from lsmkv_ext.table import Table
-from lsmkv_ext.verify import verify_table
-
 from lsmkv import filenames, recovery
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError
@@ -33,6 +24,14 @@ from lsmkv.manifest import ManifestState, read_current, read_manifest, sync_dire
 from lsmkv.options import Options
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet, file_meta
+from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.fdpool import FdPool
+from lsmkv_ext.job import FileNumbers, Job
+from lsmkv_ext.log import replay_log
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.sst import SSTWriter
+from lsmkv_ext.table import Table
+from lsmkv_ext.verify import verify_table
 
 # Memtables that hold a replayed log; they grow as far as the log goes.
 REPLAY_BUFFER = 1 << 20

@@ -2,7 +2,6 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-
 @disjoint_base
 class Memtable:
     seed: int

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+
 from lsmkv_tool.command import CONTEXT, LazyGroup
 from lsmkv_tool.exits import INTERRUPTED, USAGE
 

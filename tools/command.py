@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+
 from lsmkv_tool import exits, keys
 from lsmkv_tool.output import Output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+
 from lsmkv_tool.command import declare
 from lsmkv_tool.output import Output
 
@@ -16,6 +17,7 @@ def completion(out: Output, shell: str) -> None:
     output to ~/.config/fish/completions/lsmkv-tool.fish.
     """
     from click.shell_completion import get_completion_class
+
     from lsmkv_tool.cli import cli
 
     kind = get_completion_class(shell)

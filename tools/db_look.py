@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from lsmkv_tool import live, top_levels, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db_group import db, reading

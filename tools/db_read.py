@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import click
+
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db_group import db, reading

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import click
+
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db_group import db, writing

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from lsmkv_tool import units
 from lsmkv_tool.command import declare
 from lsmkv_tool.exits import opening

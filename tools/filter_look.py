@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import click
+
 from lsmkv_tool import heat as heat_map
 from lsmkv_tool import live, units
 from lsmkv_tool.command import declare, path_argument

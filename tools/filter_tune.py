@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from lsmkv_tool import live, params, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db_group import writing

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+
 from lsmkv_tool.cli import COMMANDS, cli, run
 from lsmkv_tool.command import ToolCommand
 from lsmkv_tool.output import SCHEMA

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, group, path_argument
 from lsmkv_tool.exits import CannotOpen, Usage, opening

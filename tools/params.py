@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+
 from lsmkv_tool import units
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from lsmkv_tool import params, units
 from lsmkv_tool.command import declare
 from lsmkv_tool.exits import Usage

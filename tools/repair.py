@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import CannotOpen, opening
 from lsmkv_tool.folder import Folder

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from lsmkv_tool import live, page, top_levels, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db_look import LEVELS, totals

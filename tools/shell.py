@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 import click
+
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare
 from lsmkv_tool.output import Output

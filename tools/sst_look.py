@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+
 from lsmkv_tool import exits, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.folder import regular

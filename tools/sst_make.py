@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
+
 from lsmkv_tool import keys as notation
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument

@@ -167,9 +167,8 @@ def open_table(path: str, global_seq: int = 0) -> Table:
 
 def problems(path: str, deep: bool) -> list[dict[str, Any]]:
     """What is wrong with a table, damage that keeps it from opening included; empty where it is sound."""
-    from lsmkv_ext.verify import verify_table
-
     from lsmkv_ext.errors import CorruptionError
+    from lsmkv_ext.verify import verify_table
 
     try:
         with open_table(path) as table:

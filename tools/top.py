@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+
 from lsmkv_tool import top_levels, units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import CannotOpen

@@ -6,6 +6,7 @@ import os
 import time
 
 import click
+
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import CannotOpen, opening

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+
 from lsmkv_tool import units
 from lsmkv_tool.command import declare, group, path_argument
 from lsmkv_tool.exits import FINDING, CannotOpen, Finding, opening

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from benchrunner import installed_engines, run_cli
+
 from lsmkv_bench.workloads import WORKLOADS
 
 EVERYTHING = ",".join(

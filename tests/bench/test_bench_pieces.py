@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lsmkv_bench.checks import Checker, WrongAnswer
 from lsmkv_bench.cli import FLAGS, build_parser, engine_options, main, normalized, to_settings
 from lsmkv_bench.compare import changes, judged, parse_percent
@@ -23,7 +24,6 @@ from lsmkv_bench.suites import SUITES
 from lsmkv_bench.targets import TARGETS
 from lsmkv_bench.work import GET, SCAN, Chunk
 from lsmkv_bench.workloads import WORKLOADS, find
-
 from lsmkv_ext.keystream import OPS, Ledger, Values, make_keys
 from lsmkv_ext.latency import Histogram
 

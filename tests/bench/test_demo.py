@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from lsmkv_bench import demo
-from lsmkv_bench.filter_report import engine_stats, filter_report, level_report
 
 import lsmkv
+from lsmkv_bench import demo
+from lsmkv_bench.filter_report import engine_stats, filter_report, level_report
 
 
 def test_the_demo_ends_in_the_filter_report(

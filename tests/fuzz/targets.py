@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
 
 from lsmkv import edit, manifest, options
 from lsmkv.errors import CorruptionError
 from lsmkv_ext import filter as filters
 from lsmkv_ext import log as logs
+from lsmkv_ext.job import FileNumbers, Job
+from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.table import Table
 
 Seal = Callable[[bytearray], None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+
 from lsmkv_tool.cli import cli
 
 # Commands that only read, by what they are given.

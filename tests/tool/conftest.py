@@ -3,9 +3,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lsmkv_tool.sample import make
 
 from lsmkv import scheduler
+from lsmkv_tool.sample import make
 
 
 @pytest.fixture(scope="session", autouse=True)

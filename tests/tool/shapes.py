@@ -69,10 +69,10 @@ def misfit(value: Any, shape: Any, where: str = "$") -> str | None:
 
 def write() -> None:
     from catalogue import ALONE, CHANGING, MAKING, ON_DATABASE, ON_TABLE
-    from lsmkv_tool.sample import make
     from toolrunner import tool
 
     from lsmkv import scheduler
+    from lsmkv_tool.sample import make
 
     scheduler.IDLE_SECONDS = 3600.0  # the sample keeps its L0
     shapes = {}

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from lsmkv_tool.sample import USERS, user
 from test_tool_pieces import decode_png
 from toolrunner import tool
 
 import lsmkv
+from lsmkv_tool.sample import USERS, user
 
 
 def rows(*args):

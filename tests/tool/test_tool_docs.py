@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import commands
+
 from lsmkv_tool import make_docs
 
 PAGE = Path(__file__).parents[2] / "docs" / "tool.md"

@@ -2,6 +2,7 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from lsmkv_tool import keys
 
 

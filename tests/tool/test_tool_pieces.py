@@ -2,6 +2,7 @@ import struct
 import zlib
 
 import pytest
+
 from lsmkv_tool import heat, png, units
 from lsmkv_tool.keyspace import KeySpace, paint
 

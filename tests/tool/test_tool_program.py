@@ -13,10 +13,10 @@ import time
 
 import pytest
 from catalogue import ON_DATABASE
-from lsmkv_tool.live import sample
 from toolrunner import program, tool
 
 import lsmkv
+from lsmkv_tool.live import sample
 
 OWNER = """
 import lsmkv, sys

@@ -6,6 +6,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from lsmkv_ext.block import BlockView, build_block
 
 keys = st.one_of(
