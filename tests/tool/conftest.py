@@ -10,7 +10,7 @@ from lsmkv_tool.sample import make
 
 @pytest.fixture(scope="session", autouse=True)
 def tables_stay():
-    """A database at rest tidies up its L0 after a while; its shape must not depend on how fast a test runs."""
+    """A database at rest tidies up its L0 after a while; its shape must not depend on a test's speed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "IDLE_SECONDS", 3600.0)
         yield
