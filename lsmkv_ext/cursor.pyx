@@ -143,7 +143,7 @@ cdef int append_item(Fill* f, const Entry* e) noexcept nogil:
 
 
 cdef int fill_chunk(Fill* f) noexcept nogil:
-    """Takes entries until the chunk is full or the limit is reached. Returns 1 where more may follow, 0 at the end, -1 on error."""
+    """Takes entries until the chunk is full or the limit reached. 1 where more may follow, 0 at the end, -1 on error."""
     cdef Entry* e
     cdef int direction = f.merge.direction
     while True:
@@ -474,8 +474,8 @@ cdef class Scan(Child):
         return self.refill(self.chunk_direction, GOING_ON, NULL, 0, False)
 
     cdef int turn(self, int at) except -1:
-        """A chunk in the other direction, starting next to item `at` of this one (exclusive). An empty chunk means that the walk ran
-        over the end of the range: then it turns there."""
+        """A chunk in the other direction, starting next to item `at` of this one (exclusive). An empty chunk means that the
+        walk ran over the end of the range: then it turns there."""
         cdef int direction = -self.chunk_direction
         cdef bytes key
         if self.n_items == 0:

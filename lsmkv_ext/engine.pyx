@@ -106,8 +106,8 @@ cdef int apply_payload(MemC* m, const char* p, const char* end, uint32_t count, 
     cdef uint64_t klen, vlen
     cdef const char* key
     cdef int op, failed
-    cdef uint32_t i
-    for i in range(count):
+    cdef uint32_t _i
+    for _i in range(count):
         op = p[0]
         key = get_varint(p + 1, end, &klen)
         p = key + klen
@@ -191,8 +191,8 @@ cdef class Engine:
         self.visible = last_seq
 
     def _rotate(self, Memtable memtable not None, LogWriter log):
-        """A new active memtable and log; the old memtable becomes the newest immutable one and is returned. Only with the writer slot
-        taken (in _on_full, or inside _exclusive)."""
+        """A new active memtable and log; the old memtable becomes the newest immutable one and is returned. Only with the writer
+        slot taken (in _on_full, or inside _exclusive)."""
         old = self.active_
         view = View([memtable, *self.view_.memtables], self.view_.levels, self.seed)
         if self.log_ is not None:
@@ -486,7 +486,7 @@ cdef class Engine:
             PyBuffer_Release(&kb)
 
     def put(self, key, value, *, sync=None):
-        """Stores value under key. sync=True returns once it survives a power cut; the default survives the death of the process."""
+        """Stores value under key. sync=True returns once it survives a power cut; the default survives kill -9."""
         cdef Py_ssize_t klen, vlen
         self.check_writable()
         if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
@@ -649,7 +649,7 @@ cdef class Engine:
         cdef ViewC* v = &view.c
         cdef uint64_t seed = self.seed
         cdef list out = [None] * n
-        cdef object key, value
+        cdef object key
         cdef list copies = None
         if n == 0:
             return out
@@ -757,7 +757,7 @@ cdef class Engine:
     # --- one lookup, told ------------------------------------------------------------------------------------------------
 
     def explain_raw(self, key):
-        """The steps of one lookup as dicts: every source considered, what its filter said, where the block came from, bytes, ns."""
+        """The steps of one lookup as dicts: every source, what its filter said, where the block came from, bytes, ns."""
         gate_check(self.gate)
         cdef bytes k = bytes(memoryview(key))
         steps = []
@@ -886,7 +886,8 @@ cdef class SnapshotBase(Child):
 
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
         self.check()
-        return self.engine.lookup(self.view, self.sequence, key, default, fill_cache, 0 if expect is None else expectation(expect))
+        return self.engine.lookup(self.view, self.sequence, key, default, fill_cache,
+                                  0 if expect is None else expectation(expect))
 
     def __getitem__(self, key):
         self.check()

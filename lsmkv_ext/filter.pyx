@@ -221,13 +221,13 @@ cdef double _mean_over_loads(double load, uint64_t n_keys, uint64_t n_blocks, ui
     cdef double total = 0, hit, log_p, log_q
     cdef double size = FILTER_BLOCK_BITS
     cdef uint64_t j, last
-    cdef uint32_t i, t
+    cdef uint32_t i, _t
     if load > 4096:
         return 1.0
     for i in range(k + 1):
         need[i] = distinct[i] = 0
     need[0] = distinct[0] = 1
-    for t in range(k):                         # distinct[i]: k random bits are i different ones
+    for _t in range(k):                         # distinct[i]: k random bits are i different ones
         for i in range(k, 0, -1):
             distinct[i] = distinct[i] * i / size + distinct[i - 1] * (size - i + 1) / size
         distinct[0] = 0
@@ -248,7 +248,7 @@ cdef double _mean_over_loads(double load, uint64_t n_keys, uint64_t n_blocks, ui
         else:
             total += hit * exp(lgamma(n_keys + 1.0) - lgamma(j + 1.0) - lgamma(n_keys - j + 1.0)
                                + j * log_p + (n_keys - j) * log_q)
-        for t in range(k):
+        for _t in range(k):
             for i in range(k, 0, -1):
                 need[i] = need[i] * (1 - i / size) + need[i - 1] * i / size
             # need[0] stays 1
@@ -833,11 +833,11 @@ cdef double _estimate(const FilterC* f) noexcept nogil:
 cdef double _rate_of_bits(const FilterC* f) noexcept nogil:
     cdef double total = 0, share, power
     cdef uint64_t i
-    cdef uint32_t j
+    cdef uint32_t _j
     for i in range(f.n_blocks):
         share = lsm_filter_popcount(f.bits + i * FILTER_BLOCK_BYTES) / <double>FILTER_BLOCK_BITS
         power = 1
-        for j in range(f.k):
+        for _j in range(f.k):
             power *= share
         total += power
     return total / f.n_blocks

@@ -183,8 +183,8 @@ cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
 
 
 cdef void await_company(LogC* log) noexcept nogil:
-    """Whoever was just served is about to write again: waiting for them no longer than an fdatasync takes lets one serve them all. A
-    lone writer never waits."""
+    """Those just served are about to write again: waiting for them no longer than an fdatasync takes lets one serve them all.
+    A lone writer never waits."""
     cdef uint64_t patience, deadline
     if log.company < 2 or log.n_syncs == 0:
         return
@@ -242,7 +242,7 @@ cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
 
 
 cdef int write_head(LogC* log, uint64_t previous_last_seq) noexcept nogil:
-    """The head page and its sync. Slot B says from the start that no record is synced: a head without any good slot is damaged."""
+    """The head page and its sync. Slot B says from the start that no record is synced: a head without a good slot is damaged."""
     cdef char head[LOG_HEAD_SIZE]
     cdef int err
     memset(head, 0, LOG_HEAD_SIZE)
@@ -311,6 +311,7 @@ cdef class LogWriter:
             raise MemoryError("log")
         c.fd = -1
         pthread_mutex_init(&c.sync_mutex, NULL)
+        pthread_cond_init(&c.sync_done, NULL)
         # The rename below would replace it.
         err = EEXIST if os.path.lexists(self.path) else file_open(cpath, OPEN_CREATE, &fd)
         if err:
@@ -556,8 +557,8 @@ cdef int payload_walk(const char* payload, size_t size, uint32_t count, uint64_t
     cdef uint64_t klen, vlen
     cdef uint64_t seq = first_seq
     cdef int op, failed
-    cdef uint32_t i
-    for i in range(count):
+    cdef uint32_t _i
+    for _i in range(count):
         if p >= end:
             return fail_corrupt(st, b"a batch holds fewer operations than it says", 0, 0)
         op = p[0]
@@ -630,8 +631,8 @@ cdef int replay(LogImage* image, MemC* m, uint64_t seed, uint64_t expect_seq, bi
 
 
 def replay_log(path, uint64_t number, Memtable memtable, *, uint64_t expect_seq=0, bint salvage=False):
-    """Reads a log into `memtable` (or only checks it, for None). Damage below the known-synced offset is a CorruptionError (unless
-    `salvage`); above it, it is the torn tail: left out and described in the answer."""
+    """Reads a log into `memtable` (or only checks it, for None). Damage below the known-synced offset is a CorruptionError
+    (unless `salvage`); above it, it is the torn tail: left out and described in the answer."""
     cdef LogImage image
     cdef Status st
     cdef uint64_t counts[5]

@@ -333,10 +333,9 @@ cdef SortItem* radix_sort(SortItem* a, SortItem* scratch, size_t n) noexcept nog
 cdef void sort_items(SortItem* a, SortItem* scratch, size_t n, size_t known, size_t* skip_out) noexcept nogil:
     """Sorts by (key, newest first). Cuts prefixes behind what all n keys share and leaves them so at this depth; groups of
     equal prefix are sorted behind their own common prefix in turn."""
-    cdef size_t skip, i, j, inner
+    cdef size_t skip, i, j
     cdef SortItem* sorted_
     cdef uint64_t prefix
-    cdef size_t shortest
     if n == 0:
         skip_out[0] = 0
         return

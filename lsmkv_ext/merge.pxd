@@ -49,7 +49,8 @@ cdef void merge_add_level(MergeC* m, TableC** tables, int n) noexcept nogil
 cdef int merge_first(MergeC* m) noexcept nogil
 cdef int merge_last(MergeC* m) noexcept nogil
 cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil             # first >= key, then forward
-cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil   # last < (or <=) key, then backward
+# last < (or <=) key, then backward
+cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil
 cdef int merge_next(MergeC* m) noexcept nogil                                           # onward in the direction of the seek
 
 

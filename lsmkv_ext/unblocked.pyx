@@ -166,8 +166,8 @@ cdef class Unblocked:
     cdef inline bint _probe(self, uint64_t h) noexcept nogil:
         cdef uint64_t step = (h << 32 | h >> 32) | 1
         cdef uint64_t bit
-        cdef uint32_t i
-        for i in range(self.k):
+        cdef uint32_t _i
+        for _i in range(self.k):
             bit = lsm_mulhi(h, self.n_bits)
             if not self.bits[bit >> 3] >> (bit & 7) & 1:
                 return False

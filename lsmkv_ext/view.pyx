@@ -247,7 +247,7 @@ ctypedef struct Pending:        # one lookup of a group, on its way down
 
 cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters* counters, LevelCounters* c,
                    Status* st) noexcept nogil:
-    """Asks each pending lookup's table, stage by stage so that the cache misses of a stage overlap. Answered ones get q = NULL."""
+    """Asks each pending lookup's table, stage by stage so that cache misses of a stage overlap. Answered ones get q = NULL."""
     cdef int i, says
     cdef int failed = ST_OK
     cdef Pending* p
@@ -285,7 +285,7 @@ cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters
 
 cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
     cdef Pending group[GROUP]
-    cdef int i, k, level, says, left = n
+    cdef int i, k, level
     for i in range(n):
         group[i].q = &queries[i]
         queries[i].found = False
