@@ -371,7 +371,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def ingest(self, paths: Iterable[str | os.PathLike[str]], *, move: bool = False) -> None:
         """Takes tables made by SSTWriter in, as if all their entries were written now, at once."""
         self._require_writable()
-        ingest.ingest(self, [os.fspath(path) for path in paths], move)
+        given = [os.fspath(path) for path in paths]
+        self._scheduler.call(lambda: ingest.ingest(self, given, move))
 
     def refresh(self) -> None:
         """A read-only handle sees what was written since it was opened. On a writing handle there is nothing

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from lsmkv import filenames
 from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError
@@ -29,6 +29,8 @@ from lsmkv.version_set import VersionSet
 from lsmkv_ext.memtable import Memtable
 
 log = logging.getLogger("lsmkv")
+
+T = TypeVar("T")
 
 # Errors after which the same work may succeed later: nothing was lost, only refused.
 HEALING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -182,12 +184,14 @@ class Scheduler:
         if self.options.stats_export or self.options.sync_interval_ms:
             self._spawn("timer", self._timer_loop)
 
-    def _spawn(self, name: str, target: Callable[[], None]) -> None:
+    def _spawn(self, name: str, target: Callable[[], None]) -> threading.Thread:
         # Daemon: the interpreter's exit must not wait for these threads before our own exit hook closes the
         # database.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
-        self._threads.append(thread)
+        with self.condition:
+            self._threads.append(thread)
         thread.start()
+        return thread
 
     def ensure_timer(self) -> None:
         if not any(thread.name == "lsmkv-timer" for thread in self._threads):
@@ -201,7 +205,7 @@ class Scheduler:
             self._stopping = True
             self.condition.notify_all()
         self.jobs.cancel()
-        for thread in self._threads:
+        for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join()
         self._threads.clear()
@@ -373,14 +377,40 @@ class Scheduler:
     def run_by_hand(
         self, pick: Callable[[Version, list[Plan]], Plan | None], watch: Callable[[Any], None] | None = None
     ) -> Plan | None:
-        """Picks with `pick`, claims and runs in the caller's thread; None where there was nothing to pick."""
+        """Picks with `pick`, claims and runs while the caller waits; None where there was nothing to pick."""
+
+        def work() -> Plan | None:
+            with self.condition:
+                plan = pick(self.versions.current, self.busy_now())
+                if plan is None:
+                    return None
+                claimed = self._claim(plan)
+            self.run_claimed(*claimed, watch)
+            return plan
+
+        return self.call(work)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Runs `work` in a thread of its own and waits. An interrupt from the keyboard, which Python may
+        raise between any two steps of the main thread, so ends the wait and never a commit halfway.
+        """
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = self._spawn("by-hand", run)
+        thread.join()
         with self.condition:
-            plan = pick(self.versions.current, self.busy_now())
-            if plan is None:
-                return None
-            claimed = self._claim(plan)
-        self.run_claimed(*claimed, watch)
-        return plan
+            if thread in self._threads:
+                self._threads.remove(thread)
+        if errors:
+            raise errors[0]
+        return results[0]
 
     # Errors ------------------------------------------------------------------------------------------------
 

@@ -122,13 +122,13 @@ class VersionSet:
     def rotate(self, fresh: Memtable, new_log: LogWriter | None) -> None:
         """`fresh` takes the writes; what was active waits for its flush. The caller holds the writer slot."""
         with self.lock:
-            if self.active is not None:
-                if fresh.number <= self.active.number:
-                    raise Error(f"log {fresh.number} cannot follow log {self.active.number}")
-                self.immutables.insert(0, self.active)
-            self.active = fresh
+            if self.active is not None and fresh.number <= self.active.number:
+                raise Error(f"log {fresh.number} cannot follow log {self.active.number}")
             if new_log is not None:
                 self.logs[new_log.number] = new_log
+            waiting = self.immutables if self.active is None else [self.active, *self.immutables]
+            # No call in between, so no interrupt from the keyboard either: both or none.
+            self.immutables, self.active = waiting, fresh
 
     def apply(
         self,

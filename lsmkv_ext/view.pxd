@@ -60,6 +60,8 @@ ctypedef struct TableSlot:
     TableC* t
     double designed_fpr
     bint foreign                # hashed with another seed than the database's
+    uint64_t first8             # lsm_prefix8 of the table's smallest and largest key: nearly always enough to compare
+    uint64_t last8
 
 ctypedef struct LevelC:
     int n
@@ -92,8 +94,8 @@ ctypedef struct Lookup:
 cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
 # Many at once: hashes, filter lines and blocks are prefetched a group at a time.
 cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
-# The table of a sorted level whose range holds the key, or NULL.
-cdef TableSlot* level_find(const LevelC* level, const char* key, size_t klen) noexcept nogil
+# The table of a sorted level whose range holds the key (key8 is its lsm_prefix8), or NULL.
+cdef TableSlot* level_find(const LevelC* level, uint64_t key8, const char* key, size_t klen) noexcept nogil
 cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexcept nogil
 # After work off the GIL, with the GIL held again: frees the blocks it evicted.
 cdef void view_drain(ViewC* v) noexcept nogil

@@ -25,7 +25,7 @@ from lsmkv_ext.table cimport (
     table_prefetch_block,
     table_unpin,
 )
-from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_now_ns
+from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_now_ns, lsm_prefix8
 
 cdef enum:
     GROUP = 32                  # lookups whose cache misses overlap
@@ -63,18 +63,35 @@ cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexc
     return r < 0 or (r == 0 and not t.largest_exclusive)
 
 
-cdef TableSlot* level_find(const LevelC* level, const char* key, size_t klen) noexcept nogil:
-    cdef int lo = 0, hi = level.n, mid, r
-    cdef const TableC* t
+cdef inline bint slot_before(const TableSlot* slot, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    """All of the table lies below the key."""
+    cdef int r
+    if slot.last8 != key8:
+        return slot.last8 < key8
+    r = lsm_compare(slot.t.largest, slot.t.largest_len, key, klen)
+    return r < 0 or (r == 0 and slot.t.largest_exclusive)
+
+
+cdef inline bint slot_after(const TableSlot* slot, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    """All of the table lies above the key."""
+    if slot.first8 != key8:
+        return slot.first8 > key8
+    return lsm_compare(slot.t.smallest, slot.t.smallest_len, key, klen) > 0
+
+
+cdef inline bint slot_holds(const TableSlot* slot, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    return not slot_after(slot, key8, key, klen) and not slot_before(slot, key8, key, klen)
+
+
+cdef TableSlot* level_find(const LevelC* level, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    cdef int lo = 0, hi = level.n, mid
     while lo < hi:
         mid = (lo + hi) >> 1
-        t = level.slots[mid].t
-        r = lsm_compare(t.largest, t.largest_len, key, klen)
-        if r < 0 or (r == 0 and t.largest_exclusive):
+        if slot_before(&level.slots[mid], key8, key, klen):
             lo = mid + 1
         else:
             hi = mid
-    if lo == level.n or lsm_compare(key, klen, level.slots[lo].t.smallest, level.slots[lo].t.smallest_len) < 0:
+    if lo == level.n or slot_after(&level.slots[lo], key8, key, klen):
         return NULL
     return &level.slots[lo]
 
@@ -197,15 +214,16 @@ cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, St
     cdef TableSlot* slots[MAX_LEVELS]
     cdef TableSlot* slot
     cdef LevelC* l0 = &v.levels[0]
+    cdef uint64_t key8 = lsm_prefix8(q.key, q.klen)
     cdef int level, i, says
     # The lines of all filters are on their way before the first is asked; the deepest, the least likely in the cache, first.
     for level in range(v.n_levels - 1, 0, -1):
-        slots[level] = level_find(&v.levels[level], q.key, q.klen)
+        slots[level] = level_find(&v.levels[level], key8, q.key, q.klen)
         if slots[level] != NULL:
             filter_prefetch(&slots[level].t.filter, q.hash)
     for i in range(l0.n):
         slot = &l0.slots[i]
-        if table_range_holds(slot.t, q.key, q.klen):
+        if slot_holds(slot, key8, q.key, q.klen):
             says = ask_table(slot, q, v.bottom == 0, rc, counters, &counters.levels[0], st)
             if says != SAYS_NOTHING:
                 return says
@@ -241,6 +259,7 @@ ctypedef struct Pending:        # one lookup of a group, on its way down
     Lookup* q
     TableSlot* slot             # the table to ask in this round
     uint64_t hash
+    uint64_t key8
     uint32_t block
     bint asked
 
@@ -288,6 +307,7 @@ cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* 
     cdef int i, k, level
     for i in range(n):
         group[i].q = &queries[i]
+        group[i].key8 = lsm_prefix8(queries[i].key, queries[i].klen)
         queries[i].found = False
         queries[i].pinned = NULL
     for k in range(v.n_memtables):
@@ -301,7 +321,7 @@ cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* 
     for k in range(v.levels[0].n):
         for i in range(n):
             group[i].slot = NULL
-            if group[i].q != NULL and table_range_holds(v.levels[0].slots[k].t, queries[i].key, queries[i].klen):
+            if group[i].q != NULL and slot_holds(&v.levels[0].slots[k], group[i].key8, queries[i].key, queries[i].klen):
                 group[i].slot = &v.levels[0].slots[k]
         if ask_round(group, n, v.bottom == 0, rc, counters, &counters.levels[0], st) == FAILED:
             return st.code
@@ -309,7 +329,7 @@ cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* 
         for i in range(n):
             group[i].slot = NULL
             if group[i].q != NULL:
-                group[i].slot = level_find(&v.levels[level], queries[i].key, queries[i].klen)
+                group[i].slot = level_find(&v.levels[level], group[i].key8, queries[i].key, queries[i].klen)
         if ask_round(group, n, v.bottom == level, rc, counters, &counters.levels[level], st) == FAILED:
             return st.code
     lsm_count(&counters.gets, n)
@@ -408,6 +428,8 @@ cdef class View:
         for i in range(len(tables)):
             table = tables[i]
             out.slots[i].t = table.c
+            out.slots[i].first8 = lsm_prefix8(table.c.smallest, table.c.smallest_len)
+            out.slots[i].last8 = lsm_prefix8(table.c.largest, table.c.largest_len)
             out.slots[i].foreign = table.c.seed != self.c.seed
             if table.c.filter.usable:
                 out.slots[i].designed_fpr = filter_designed_fpr(&table.c.filter)

@@ -129,12 +129,13 @@ def recompress(out: Output, file: str, limit: int) -> None:
     """Say what each codec and block size would give, by building trial tables in a temporary folder."""
     with open_table(file) as table:
         pairs = [(key, value) for key, value, _ in itertools.islice(table.scan(), limit)]
+        seed = table.raw.seed  # of the hash tags in the blocks, which compress too
     raw = sum(len(key) + len(value or b"") for key, value in pairs)
     rows: list[dict[str, Any]] = []
     with Progress("building", 2 * len(TRIAL_BLOCKS)) as progress, tempfile.TemporaryDirectory() as folder:
         for codec, block in itertools.product(("none", "lz4"), TRIAL_BLOCKS):
             trial = str(Path(folder, f"{codec}-{block}.sst"))
-            write_table(trial, pairs, 0.0, block, codec)
+            write_table(trial, pairs, 0.0, block, codec, seed)
             with open_table(trial) as made:
                 size, blocks = made.size, made.blocks
             rows.append({"codec": codec, "block_size": block, "blocks": blocks, "size": size})

@@ -187,12 +187,14 @@ def write_table(
     bits_per_key: float,
     block_size: int,
     compression: str,
+    seed: int | None = None,
 ) -> None:
     """A new table from sorted pairs; a value of None is a delete."""
     from lsmkv_ext.sst import SSTWriter
 
     codec = None if compression == "none" else compression
-    with SSTWriter(path, bits_per_key=bits_per_key, block_size=block_size, compression=codec) as writer:
+    options = {"bits_per_key": bits_per_key, "block_size": block_size, "compression": codec, "seed": seed}
+    with SSTWriter(path, **options) as writer:
         for key, value in pairs:
             if value is None:
                 writer.delete(key)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -193,3 +194,38 @@ def test_closing_ends_a_compaction_by_hand(tmp_path):
     thread.join()
     assert outcome in (["done"], ["closed"])
     assert lsmkv.verify(tmp_path / "db")
+
+
+def test_an_interrupt_ends_the_wait_and_not_the_work(tmp_path):
+    """Ctrl-C while compacting by hand, again and again: nothing is left half done."""
+    code = f"""
+import lsmkv, signal
+
+def ring(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+path = {str(tmp_path / "db")!r}
+db = lsmkv.open(path, write_buffer_size=16384, target_file_size=16384)
+interrupted = 0
+for round_ in range(40):
+    for i in range(300):
+        db[b"%06d" % (i * 7919 % 1000)] = b"%d" % round_ * 20
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005 * (round_ % 20 + 1))
+        db.compact_range()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupted += 1
+expected = dict(db.items())
+db.close()
+with lsmkv.open(path) as db:
+    assert dict(db.items()) == expected
+print(interrupted, lsmkv.verify(path).findings)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] != "0"
+    assert done.stdout.strip().endswith("[]")
