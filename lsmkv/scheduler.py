@@ -299,7 +299,12 @@ class Scheduler:
             with self.condition:
                 if pause:
                     self.condition.wait_for(lambda: self._stopping, pause)
-                claimed = self._claim_next()
+                try:
+                    claimed = self._claim_next()
+                except Exception as error:
+                    # A thread that dies here would leave writers waiting at the stop for ever.
+                    pause = self._failed("compaction", "choosing a compaction", error, pause)
+                    continue
             if claimed is None:
                 return
             plan, shifts = claimed
