@@ -62,7 +62,7 @@ def fsync_failure(
     """Fails one fsync; what the database then says to writes and reads."""
     control = arm(folder, None)
     book = oracle.Writer(book_path)
-    load = Load("fsync", Path(book_path).name.encode() + b":", keys=100, sync_every=3)
+    load = Load("fsync", Path(book_path).name.encode() + b":", keys=100, sync_every=5)
     control.trace(trace_path)
     control.arm(SYNCS, nth, Action.FAIL, match=match)
     try:
@@ -71,13 +71,13 @@ def fsync_failure(
         return {"hits": control.hits(), "open": repr(error)}
     raised: list[str] = []
     for number in range(400):
-        if number >= 150 and not control.hits():
+        if number >= 90 and not control.hits():
             break
         batch, sync = load.next()
         entry = book.pending(batch, sync)
         try:
             write(db, batch, sync)
-            if number % 20 == 19:
+            if number % 15 == 14:
                 db.flush()
         except lsmkv.Error as error:
             book.failed(entry)

@@ -50,10 +50,10 @@ def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, cou
 def replay(
     trace_path: str, folder: str, options: dict[str, Any], seed: str, wanted: int
 ) -> dict[str, dict[str, int] | list[str]]:
-    """Opens about `wanted` crash states of a trace; returns how many of each kind, and what was wrong."""
+    """Opens up to `wanted` crash states of a trace; returns how many of each kind, and what was wrong."""
     records = list(trace.read(Path(trace_path)))
     rng = random.Random(seed)
-    chance = min(1.0, wanted / max(1, len(records) * 11))
+    chance = min(1.0, wanted / max(1, len(records) * 7))
     judge = PrefixJudge(records)
     disk = crash_states.Disk()
     seen: set[tuple[int, int]] = set()
@@ -68,6 +68,8 @@ def replay(
             key = (hash(tuple(sorted(crash.files.items(), key=lambda item: item[0]))), judge.floor(crash))
             if key in seen:
                 continue
+            if len(seen) == wanted:
+                break
             seen.add(key)
             tally[crash.kind] = tally.get(crash.kind, 0) + 1
             problem = try_crash(crash, Path(folder) / "state", options, judge)

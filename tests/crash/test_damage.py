@@ -45,8 +45,9 @@ def test_the_undamaged_specimen_reads_right(specimen, folder):
 def test_damage_is_never_a_wrong_answer(lab, folder, specimen):
     image, wanted, wal = specimen
     text = {k.decode("latin-1"): v.decode("latin-1") for k, v in wanted.items()}
-    # Only the log differs between the modes; the other files are damaged once.
-    plan = [d for d in damage.plan(image, STEP) if wal == "mmap" or damage.kind_of(d.name) == "WAL"]
+    # Only the log differs between the modes, and that little; the other files are damaged once.
+    step = STEP if wal == "mmap" or STEP == 1 else STEP * 8
+    plan = [d for d in damage.plan(image, step) if wal == "mmap" or damage.kind_of(d.name) == "WAL"]
     items = [[d.name, d.how, d.offset] for d in plan]
     tally: dict[str, int] = {}
     problems: list[str] = []
