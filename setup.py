@@ -56,4 +56,7 @@ extensions = [
     if not ONLY or source.stem in ONLY
 ]
 
-setup(ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1))
+setup(
+    ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)
