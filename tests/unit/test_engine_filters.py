@@ -160,7 +160,9 @@ def test_verdicts_are_counted_exactly(tmp_path):
         assert total.lookups == pytest.approx(2000 * 3, rel=0.02)
         assert total.blocks_skipped == total.negatives
         assert total.designed_fpr == pytest.approx(designed_fpr(10), rel=0.1)
-        assert total.observed_fpr_low <= total.designed_fpr <= total.observed_fpr_high
+        # A 95 % bound misses the truth once in twenty seeds; twice or half the rate would be six deviations off.
+        assert total.designed_fpr / 2 < total.observed_fpr < total.designed_fpr * 2
+        assert total.observed_fpr_low <= total.observed_fpr <= total.observed_fpr_high
         assert total.sampled == pytest.approx(total.negatives / 64, abs=4)
         assert total.bytes_skipped == pytest.approx(total.negatives * 4096, rel=0.2)
 
