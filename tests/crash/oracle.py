@@ -66,6 +66,7 @@ class Writer:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.next = max((e.number + 1 for e in read(Path(path))), default=0)
+        _cut_torn_end(Path(path))
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def _append(self, kind: bytes, number: int, sync: bool = False, body: bytes = b"") -> None:
@@ -121,10 +122,20 @@ def records(path: Path) -> Iterator[tuple[bytes, int, bool, bytes]]:
     while len(data) - at >= _HEAD.size:
         crc, n, kind, number, sync = _HEAD.unpack_from(data, at)
         end = at + _HEAD.size + n
-        if end > len(data) or zlib.crc32(data[at + 4 : end]) != crc:
+        if end > len(data):
+            return
+        if zlib.crc32(data[at + 4 : end]) != crc:
             raise ValueError(f"{path}: the oracle is damaged at {at}")
         yield kind, number, bool(sync), data[at + _HEAD.size : end]
         at = end
+
+
+def _cut_torn_end(path: Path) -> None:
+    """A kill inside a write may leave part of a mark: it was never made."""
+    if path.exists():
+        whole = sum(_HEAD.size + len(body) for *_, body in records(path))
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)
 
 
 def read(path: Path) -> list[Entry]:

@@ -47,7 +47,16 @@ def test_numbers_go_on_after_a_reopen(book):
     assert oracle.Writer(book).pending([(b"d", b"k")], False) == 2
 
 
-def test_a_torn_or_changed_oracle_is_an_error(book):
+def test_a_mark_that_a_kill_cut_short_was_never_made(book):
+    whole = book.read_bytes()
+    for cut in range(1, 20):
+        book.write_bytes(whole[:-cut])
+        assert len(oracle.read(book)) == 1
+        assert oracle.Writer(book).pending([(b"d", b"k")], False) == 1
+        assert [entry.number for entry in oracle.read(book)] == [0, 1]
+
+
+def test_a_changed_oracle_is_an_error(book):
     data = bytearray(book.read_bytes())
     data[-1] ^= 1
     book.write_bytes(data)
