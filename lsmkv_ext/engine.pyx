@@ -726,10 +726,15 @@ cdef class Engine:
     def counters(self):
         """The raw counters as a dict; `lsmkv.metrics` makes sense of them."""
         cdef int i
-        cdef dict out
+        cdef dict out, level
         levels = []
         for i in range(MAX_LEVELS):
-            levels.append(self.counters_.levels[i])
+            level = self.counters_.levels[i]
+            del level["phase"]
+            level["positives"] = level["true_positives"] + level["false_positives"]
+            level["checks"] = level["positives"] + level["negatives"]
+            level["lookups"] = level["checks"] + level["unfiltered"] + level["fail_open"]
+            levels.append(level)
         out = {
             "levels": levels,
             "gets": self.counters_.gets,

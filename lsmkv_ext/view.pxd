@@ -29,12 +29,10 @@ cdef extern from * nogil:
     enum:
         LSMKV_COUNTERS
 
+# Each event is counted once; lookups, checks and positives are sums of these (engine.counters).
 ctypedef struct LevelCounters:
-    uint64_t lookups            # tables whose key range held the key
-    uint64_t checks             # verdicts asked of a healthy filter
-    uint64_t negatives
-    uint64_t positives
-    uint64_t true_positives
+    uint64_t negatives          # a healthy filter said no
+    uint64_t true_positives     # it said maybe, and the key was there
     uint64_t false_positives
     uint64_t unfiltered         # the table has no filter, or the hint said not to ask
     uint64_t fail_open          # the table's filter is damaged
@@ -43,7 +41,7 @@ ctypedef struct LevelCounters:
     uint64_t sampled_cached
     uint64_t sampled_disk
     double designed_fpr_sum     # over the checks: the designed rate of the filter asked
-    uint64_t phase              # negatives ever, for picking samples: goes on where counters start from 0
+    uint64_t phase              # negatives before these counters began, for picking samples
 
 ctypedef struct Counters:
     LevelCounters levels[MAX_LEVELS]

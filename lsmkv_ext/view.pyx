@@ -105,7 +105,7 @@ cdef void sample_negative(TableC* t, const Lookup* q, uint64_t hash, const ReadC
         c.sampled_bytes += t.offsets[i + 1] - t.offsets[i]
         if table_peek_block(t, i) != NULL:
             c.sampled_cached += 1
-            if c.phase % (SAMPLE_EVERY * TIME_EVERY) == 0:
+            if (c.negatives + c.phase) % (SAMPLE_EVERY * TIME_EVERY) == 0:
                 time_cached(t, q, hash, rc, counters)
         else:
             c.sampled_disk += 1
@@ -142,23 +142,19 @@ cdef int filter_says_no(const TableSlot* slot, Lookup* q, uint64_t hash, bint bo
                         LevelCounters* c, int* failed, Status* st) noexcept nogil:
     """True where a healthy filter rules the table out. Counts either way."""
     cdef TableC* t = slot.t
-    lsm_count(&c.lookups, 1)
     if not t.filter.usable or (bottom and q.skip_bottom_filter):
         if t.filter.usable or t.filter.problem == FILTER_ABSENT:
             lsm_count(&c.unfiltered, 1)
         else:
             lsm_count(&c.fail_open, 1)
         return False
-    lsm_count(&c.checks, 1)
     lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
     if filter_probe(&t.filter, hash):
-        lsm_count(&c.positives, 1)
         return False
     lsm_count(&c.negatives, 1)
-    c.phase += 1
-    if LSMKV_COUNTERS and c.phase % SAMPLE_EVERY == 0:
+    if LSMKV_COUNTERS and (c.negatives + c.phase) % SAMPLE_EVERY == 0:
         sample_negative(t, q, hash, rc, c, counters)
-    if counters.shadow_period and c.phase % counters.shadow_period == 0:
+    if counters.shadow_period and (c.negatives + c.phase) % counters.shadow_period == 0:
         failed[0] = prove_negative(t, q, hash, rc, counters, st)
     return True
 
@@ -359,7 +355,7 @@ cdef void counters_start(Counters* c, const Counters* like) noexcept nogil:
     memset(c, 0, sizeof(Counters))
     c.shadow_period = like.shadow_period
     for i in range(MAX_LEVELS):
-        c.levels[i].phase = like.levels[i].phase
+        c.levels[i].phase = like.levels[i].negatives + like.levels[i].phase
 
 
 cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
@@ -369,10 +365,7 @@ cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
     for i in range(MAX_LEVELS):
         a = &into.levels[i]
         b = &other.levels[i]
-        a.lookups += b.lookups
-        a.checks += b.checks
         a.negatives += b.negatives
-        a.positives += b.positives
         a.true_positives += b.true_positives
         a.false_positives += b.false_positives
         a.unfiltered += b.unfiltered
@@ -382,7 +375,6 @@ cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
         a.sampled_cached += b.sampled_cached
         a.sampled_disk += b.sampled_disk
         a.designed_fpr_sum += b.designed_fpr_sum
-        a.phase = b.phase
     into.gets += other.gets
     into.gets_found += other.gets_found
     into.memtable_hits += other.memtable_hits

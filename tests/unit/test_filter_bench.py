@@ -1,0 +1,37 @@
+"""The filter benchmarks measure what they say: small runs, no statement about time."""
+
+import pytest
+
+import lsmkv
+from lsmkv_bench import filter_kernel, filter_tree
+from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
+
+
+def test_rates_are_measured_on_four_kinds_of_keys():
+    rows = filter_kernel.rates(3000, 20_000)
+    assert {row["keys"] for row in rows} == {"random", "decimal", "uuid", "url"}
+    assert all(row["false_negatives"] == 0 for row in rows)
+    for row in rows:
+        if row["bits_per_key"] == 5:
+            assert row["observed"] == pytest.approx(row["designed"], rel=0.15)
+
+
+def test_both_filters_of_the_comparison_answer_at_their_rate():
+    probes = Probes(50_000, 5)
+    blocked = Blocked(64 << 10, 10_000, 1)
+    assert blocked.batch_ns(probes) > 0
+    assert probes.positives() / probes.n == pytest.approx(0.0097, rel=0.2)
+    in_batch = probes.positives()
+    blocked.single_ns(probes)
+    assert probes.positives() == in_batch
+    Unblocked(64 << 10, 7, 2).single_ns(probes)
+    assert probes.positives() / probes.n == pytest.approx(2**-7, rel=0.2)
+
+
+def test_misses_are_counted_in_a_tree(tmp_path):
+    with lsmkv.open(tmp_path / "db", **filter_tree.OPTIONS) as db:
+        filter_tree._load(db, 5000, [b"v"])
+        found = filter_tree.misses(db, 500)
+        assert found["tables_per_lookup"] >= 1
+        assert found["reads_in_vain_per_table"] < 0.1
+        assert found["filter_bytes"] == sum(row["filter_bytes"] for row in filter_tree.shape(db))
