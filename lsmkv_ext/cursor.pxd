@@ -23,6 +23,7 @@ ctypedef struct Bound:
     bint inclusive
 
 cdef class Scan(Child):
+    cdef object owner           # the database or snapshot it came from: a walk keeps it open
     cdef View view
     cdef uint64_t snapshot
     cdef MergeC merge

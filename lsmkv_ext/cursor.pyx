@@ -352,6 +352,8 @@ cdef class Scan(Child):
         self.view = None
 
     def __dealloc__(self):
+        # Off the list before `owner` goes: it may be the database's last reference, and its close walks that list.
+        self.leave()
         self.let_go()
 
     def close(self):
@@ -359,6 +361,7 @@ cdef class Scan(Child):
         if self.busy:
             raise RuntimeError("an iterator belongs to one thread: another one is moving it")
         self.let_go()
+        self.owner = None
 
     def __enter__(self):
         self.check()

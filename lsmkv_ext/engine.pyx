@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, refuse_value
 from lsmkv_ext.block cimport BlockC, Entry
 from lsmkv_ext.coding cimport get_varint
-from lsmkv_ext.cursor cimport new_cursor, new_iterator
+from lsmkv_ext.cursor cimport Cursor, Iterator, new_cursor, new_iterator
 from lsmkv_ext.filter cimport FILTER_ABSENT, filter_probe
 from lsmkv_ext.gate cimport gate_check, gate_close, gate_new, gate_unref
 from lsmkv_ext.log cimport LogC, log_commit, log_reserve, log_sync
@@ -710,16 +710,22 @@ cdef class Engine:
 
     def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                   prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
+        cdef Iterator it
         gate_check(self.gate)
         if self.gate.seek_debt > self.seek_limit:
             self.gate.seek_debt = 0
             self._on_seek_debt()
-        return new_iterator(self.gate, self.view_, self.visible, start, stop, include_start, include_stop, prefix, reverse,
-                            include_key, include_value, fill_cache)
+        it = new_iterator(self.gate, self.view_, self.visible, start, stop, include_start, include_stop, prefix, reverse,
+                          include_key, include_value, fill_cache)
+        it.owner = self
+        return it
 
     def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
+        cdef Cursor cursor
         gate_check(self.gate)
-        return new_cursor(self.gate, self.view_, self.visible, start, stop, prefix, fill_cache)
+        cursor = new_cursor(self.gate, self.view_, self.visible, start, stop, prefix, fill_cache)
+        cursor.owner = self
+        return cursor
 
     # --- counters --------------------------------------------------------------------------------------------------------
 
@@ -911,10 +917,16 @@ cdef class SnapshotBase(Child):
 
     def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                   prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
+        cdef Iterator it
         self.check()
-        return new_iterator(self.gate, self.view, self.sequence, start, stop, include_start, include_stop, prefix, reverse,
-                            include_key, include_value, fill_cache)
+        it = new_iterator(self.gate, self.view, self.sequence, start, stop, include_start, include_stop, prefix, reverse,
+                          include_key, include_value, fill_cache)
+        it.owner = self
+        return it
 
     def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
+        cdef Cursor cursor
         self.check()
-        return new_cursor(self.gate, self.view, self.sequence, start, stop, prefix, fill_cache)
+        cursor = new_cursor(self.gate, self.view, self.sequence, start, stop, prefix, fill_cache)
+        cursor.owner = self
+        return cursor

@@ -41,6 +41,7 @@ cdef class Child:
     cdef void* next_child
     cdef void* prev_child
     cdef int join(self, GateC* gate) except -1
+    cdef void leave(self) noexcept        # off the list; idempotent
     cdef void let_go(self) noexcept       # frees what it pins; called once, GIL held, nothing in flight
 
 cdef int gate_close(GateC* gate) except -1                # refuse newcomers, wait for those inside, release the children

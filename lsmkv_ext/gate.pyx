@@ -73,7 +73,7 @@ cdef class Child:
     cdef void let_go(self) noexcept:
         pass
 
-    def __dealloc__(self):
+    cdef void leave(self) noexcept:
         if self.gate == NULL:
             return
         if self.prev_child != NULL:
@@ -82,4 +82,9 @@ cdef class Child:
             self.gate.first_child = self.next_child
         if self.next_child != NULL:
             (<Child>self.next_child).prev_child = self.prev_child
+        self.next_child = NULL
+        self.prev_child = NULL
+
+    def __dealloc__(self):
+        self.leave()
         gate_unref(self.gate)

@@ -708,3 +708,15 @@ def test_a_table_read_in_vain_again_and_again_is_merged(path):
         db._scheduler.wait_idle()
         assert db.background.reasons["seeks"] == 1
         assert not db._versions.current.levels[0]
+
+
+def test_a_walk_keeps_its_database_open(tmp_path):
+    with lsmkv.open(tmp_path / "db") as db:
+        for i in range(2000):
+            db.put(b"%04d" % i, b"v")
+    assert [k for k, _ in lsmkv.open(tmp_path / "db").items()] == [b"%04d" % i for i in range(2000)]
+    cursor = lsmkv.open(tmp_path / "db").cursor()
+    assert cursor.seek(b"0007") and cursor.key() == b"0007"
+    del cursor
+    with lsmkv.open(tmp_path / "db") as db:  # nobody holds the lock any more
+        assert len(db) == 2000
