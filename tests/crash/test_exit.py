@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,12 +72,10 @@ STATES: dict[str, tuple[str, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_exit_is_clean_and_loses_nothing(name, folder):
-    body, code = STATES[name]
-    program = PRELUDE + textwrap.dedent(body) + "\n"
+def end(program: str, path: Path) -> tuple[int, int, str, float]:
+    """Runs a program; how many writes it acknowledged, its exit code, its errors, and how long its end took."""
     process = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-c", program, str(folder / "db")],
+        [sys.executable, "-X", "faulthandler", "-c", program, str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,10 +84,22 @@ def test_exit_is_clean_and_loses_nothing(name, folder):
     acknowledged = int(process.stdout.readline())
     began = time.monotonic()
     _, errors = process.communicate(timeout=60)
-    took = time.monotonic() - began
-    assert process.returncode == code, errors
-    if code in (0, 3, 5):
-        assert errors == ""
-    assert took < LIMIT
-    with lsmkv.open(folder / "db") as db:
-        assert sum(1 for _ in db.items(stop=b"z")) == acknowledged
+    return acknowledged, process.returncode, errors, time.monotonic() - began
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_exit_is_clean_and_loses_nothing(name, folder):
+    body, code = STATES[name]
+    program = PRELUDE + textwrap.dedent(body) + "\n"
+    for attempt in range(3):
+        path = folder / str(attempt)
+        acknowledged, ended, errors, took = end(program, path)
+        assert ended == code, errors
+        if code in (0, 3, 5):
+            assert errors == ""
+        with lsmkv.open(path) as db:
+            assert sum(1 for _ in db.items(stop=b"z")) == acknowledged
+        if took < LIMIT:
+            return
+    # A busy machine may be slow once; an exit that waits for something is slow each time.
+    pytest.fail(f"the end of the process took {took:.1f} s, three times over {LIMIT}")
