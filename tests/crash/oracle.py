@@ -64,9 +64,11 @@ def decode(data: bytes) -> Batch:
 class Writer:
     """Appends to one oracle file; one writer (thread) per file."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], alone: bool = True) -> None:
         self.next = max((e.number + 1 for e in read(Path(path))), default=0)
-        _cut_torn_end(Path(path))
+        if alone:
+            # Beside another writer this would take marks away that are being made at this moment.
+            _cut_torn_end(Path(path))
         self._fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def _append(self, kind: bytes, number: int, sync: bool = False, body: bytes = b"") -> None:

@@ -78,7 +78,7 @@ def write_until_power_cut(root: str, delay: float, **arguments: Any) -> int:
     def cut() -> None:
         time.sleep(delay)
         for path in arguments["books"]:
-            oracle.Writer(path).cut()
+            oracle.Writer(path, alone=False).cut()
         ext4.cut_power(root)
         os.kill(os.getpid(), signal.SIGKILL)
 
