@@ -98,8 +98,10 @@ def test_solved_never_worse_than_uniform_and_within_budget(levels, average):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1000, 10**8), min_size=2, max_size=4), st.floats(3, 15))
 def test_no_exchange_of_bits_between_two_levels_helps(entries, average):
-    """Local optimality: moving half a bit per key of one level to another never lowers the sum noticeably. (k is a whole
-    number, so the curve has kinks, and a greedy solution may stop a few per cent in front of one.)"""
+    """Local optimality: moving half a bit per key of one level to another never lowers the sum noticeably.
+
+    k is a whole number, so the curve has kinks, and a greedy solution may stop a few per cent in front of one.
+    """
     levels = [LevelShape(n) for n in entries]
     bits = solve_memory(levels, sum(entries) * average / 8)
     best = summed_fpr(levels, bits)
