@@ -117,7 +117,11 @@ def solve_memory(levels: Sequence[LevelShape], memory: float) -> tuple[float, ..
             break
         bits[number] = stop
         left -= (stop - start) * entries
-    return tuple(bits)
+    # k is a whole number, so the curve has kinks, and the last step may end worse than an even spread.
+    total = sum(level.entries for level in levels)
+    even = min(memory * 8 / total, MAX_SOLVED_BITS) if total else 0.0
+    uniform = [even if level.entries and level.in_vain > 0 else 0.0 for level in levels]
+    return min(tuple(bits), tuple(uniform), key=lambda spread: summed_fpr(levels, spread))
 
 
 def solve_rate(levels: Sequence[LevelShape], target: float) -> tuple[float, ...]:
