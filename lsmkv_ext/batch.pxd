@@ -16,7 +16,7 @@ ctypedef struct Slice:
 
 cdef enum:
     MAX_BATCH_COUNT = (1 << 24) - 1
-    MAX_BATCH_BYTES = (1 << 31) - (1 << 20)
+    MAX_BATCH_BYTES = 0x7ff00000        # 2 GiB less 1 MiB; a literal, since 1 << 31 overflows a C int
 
 cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
 cdef char* encode_op(char* p, int op, const char* key, size_t klen, const char* value, size_t vlen) noexcept nogil

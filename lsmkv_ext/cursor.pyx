@@ -301,15 +301,12 @@ cdef class Scan(Child):
         return 0
 
     cdef int fail(self) except -1:
-        """Raises what nogil code reported. The scan is of no use afterwards until it seeks again."""
-        cdef Status st = self.st
-        status_clear(&self.st)
-        self.live = False
+        """Raises what nogil code reported. It stays: whoever goes on without a new seek meets it again."""
         self.n_items = 0
         path = None
-        if st.code == ST_CORRUPT:
-            path = self.path_of(st.file_number)
-        raise_status(&st, path)
+        if self.st.code == ST_CORRUPT:
+            path = self.path_of(self.st.file_number)
+        raise_status(&self.st, path)
         return -1
 
     cdef object path_of(self, uint64_t number):
@@ -390,6 +387,7 @@ cdef class Scan(Child):
         self.chunk_direction = direction
         if place != GOING_ON:
             self.fetched = 0
+            status_clear(&self.st)
         self.make_room()
         f.items = self.items
         self.gate.inflight += 1
@@ -404,10 +402,11 @@ cdef class Scan(Child):
             more = run_fill(&f, direction, place, key, klen, inclusive)
         self.busy = False
         self.gate.inflight -= 1
-        if more < 0:
+        # A failure comes behind the entries in front of it: go_on raises it once they are handed out.
+        self.live = more != 0
+        if more < 0 and n_items == 0:
             self.fail()
         self.n_items = n_items
-        self.live = more > 0
         self.fetched += n_items
         # Small steps at first, so that a short walk does not copy what nobody asks for; large ones once it is a scan.
         if self.next_size < SMALL_CHUNK or (self.fetched >= SHORT_WALK and self.next_size < LARGEST_CHUNK):
@@ -474,6 +473,8 @@ cdef class Scan(Child):
         if not self.live:
             self.n_items = 0
             return 0
+        if self.st.code != ST_OK:
+            return self.fail()
         return self.refill(self.chunk_direction, GOING_ON, NULL, 0, False)
 
     cdef int turn(self, int at) except -1:
@@ -482,6 +483,8 @@ cdef class Scan(Child):
         cdef int direction = -self.chunk_direction
         cdef bytes key
         if self.n_items == 0:
+            if self.st.code != ST_OK:
+                return self.fail()
             return self.from_bound(direction)
         key = self.item_key(at)
         if direction > 0:
@@ -529,14 +532,14 @@ cdef class Iterator(Scan):
         if not self.started:
             # The gap is at the start of the walk: the lower bound, or the upper one when reversed.
             self.started = True
-            self.from_bound(self.forward)
             self.at = 0
+            self.from_bound(self.forward)
         if direction == self.chunk_direction:
             if self.at == self.n_items:
                 if not self.live:
                     return END
-                self.go_on()
                 self.at = 0
+                self.go_on()
                 if self.n_items == 0:
                     return END
             self.at += 1
@@ -577,16 +580,21 @@ cdef class Iterator(Scan):
         return got
 
     def take(self, Py_ssize_t n):
-        """Up to n next entries as a list, without a Python call for each."""
+        """Up to n next entries as a list, without a Python call for each. Where a damaged block comes in between, those in
+        front of it; the next call raises."""
         cdef list out = []
         cdef object got
         self.check()
-        while n > 0:
-            got = self.step(self.forward)
-            if got is END:
-                break
-            out.append(got)
-            n -= 1
+        try:
+            while n > 0:
+                got = self.step(self.forward)
+                if got is END:
+                    break
+                out.append(got)
+                n -= 1
+        except Exception:
+            if not out or self.st.code == ST_OK:
+                raise
         return out
 
     def seek(self, target):
@@ -594,26 +602,23 @@ cdef class Iterator(Scan):
         cdef bytes key = as_key(target)
         self.check()
         self.started = True
-        if self.forward > 0:
-            self.from_key(1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
-        else:
-            self.from_key(-1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
         self.at = 0
+        self.from_key(self.forward, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
 
     def seek_to_start(self):
         """In front of the first entry of the range, in the iterator's own order."""
         self.check()
         self.started = True
-        self.from_bound(self.forward)
         self.at = 0
+        self.from_bound(self.forward)
 
     def seek_to_stop(self):
         """Behind the last entry of the range, in the iterator's own order."""
         self.check()
         self.started = True
         # A chunk made backward from the end, with the gap in front of all of it.
-        self.from_bound(-self.forward)
         self.at = 0
+        self.from_bound(-self.forward)
 
     def skip(self, Py_ssize_t n):
         """Passes over up to n entries; returns how many there were."""
@@ -623,8 +628,8 @@ cdef class Iterator(Scan):
         self.check()
         if not self.started:
             self.started = True
-            self.from_bound(self.forward)
             self.at = 0
+            self.from_bound(self.forward)
         while passed < n:
             if self.chunk_direction != self.forward or self.at == self.n_items:
                 self.shape = 3
@@ -699,11 +704,13 @@ cdef class Cursor(Scan):
             if self.on + 1 < self.n_items:
                 self.on += 1
                 return True
+            self.on = -1
             self.go_on()
         elif self.on > 0:
             self.on -= 1
             return True
         else:
+            self.on = -1
             self.turn(0)
         self.settle()
         return self.on >= 0

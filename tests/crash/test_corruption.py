@@ -65,6 +65,55 @@ def test_a_damaged_block_is_named_and_costs_only_itself(database):
             list(db.items())
 
 
+def until_damage(step):
+    """What `step` gives until it raises; and it raises again, as nobody may take the second try for the end."""
+    out = []
+    with pytest.raises(lsmkv.CorruptionError) as first:
+        while True:
+            out.append(step())
+    for _ in range(2):
+        with pytest.raises(lsmkv.CorruptionError) as again:
+            step()
+        assert (again.value.file, again.value.offset) == (first.value.file, first.value.offset)
+    return out
+
+
+def moved(cursor, move):
+    assert move()
+    return cursor.key()
+
+
+@pytest.mark.parametrize("victim", [1, 2, 7, 60, -2])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_raised_before_it_delivered_the_entries_in_front_of_the_damage(database, victim, reverse):
+    table = only_table(database)
+    blocks = layout(table)
+    below, victim = blocks[victim - 1]["separator"], blocks[victim]
+    damaged = [key for key in KEYS if below < key <= victim["separator"]]
+    assert damaged
+    good = [key for key in KEYS[::-1] if key > damaged[-1]] if reverse else [key for key in KEYS if key < damaged[0]]
+    flip(table, victim["offset"] + 5)
+    with lsmkv.open(database, **OPTIONS) as db:
+        it = db.iterator(reverse=reverse, include_value=False)
+        assert until_damage(lambda: next(it)) == good
+        with pytest.raises(lsmkv.CorruptionError):
+            it.prev()
+        it.seek_to_start()
+        assert it.take(len(KEYS)) == good
+        with pytest.raises(lsmkv.CorruptionError):
+            it.take(1)
+        it.seek(good[-1])
+        assert next(it) == good[-1]
+        assert it.prev() == good[-1]
+        cursor = db.cursor()
+        reached = [(cursor.seek_to_last if reverse else cursor.seek_to_first)() and cursor.key()]
+        with pytest.raises(lsmkv.CorruptionError):
+            while True:
+                reached.append(moved(cursor, cursor.prev if reverse else cursor.next))
+        assert reached == good
+        assert not cursor.valid
+
+
 def test_a_compaction_never_consumes_a_damaged_block(database):
     table = only_table(database)
     flip(table, layout(table)[3]["offset"] + 5)
