@@ -42,8 +42,17 @@ cdef extern from * nogil:
         }
         return (int)(all & 1);
     }
+    /* bit i of the result: line i may hold the key; ks[i] = 0 is no line, and always may */
+    static inline uint32_t lsm_filter_test_lines_portable(const uint8_t* const* lines, const uint8_t* ks, int n,
+                                                          uint32_t h) {
+        uint32_t maybe = 0;
+        for (int i = 0; i < n; i++)
+            maybe |= (uint32_t)(ks[i] == 0 || lsm_filter_test_line(lines[i], h, ks[i])) << i;
+        return maybe;
+    }
     #if defined(__x86_64__)
     static const uint32_t LSM_FILTER_LANES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    static const uint32_t LSM_FILTER_FIRST[16] = {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0, 0, 0, 0, 0, 0, 0, 0};
     /* Eight bits at a time: both halves of the line stay in registers, each lane picks its 32-bit word. */
     __attribute__((target("avx2")))
     static int lsm_filter_test_line_avx2(const uint8_t* line, uint32_t h, uint32_t k) {
@@ -65,6 +74,38 @@ cdef extern from * nogil:
             if (!_mm256_testc_si256(words, wanted)) return 0;
         }
     }
+    /* The same hash in many lines: what to look for is computed once, then each line costs two loads and a test. */
+    __attribute__((target("avx2")))
+    static uint32_t lsm_filter_test_lines_avx2(const uint8_t* const* lines, const uint8_t* ks, int n, uint32_t h) {
+        const __m256i hashes = _mm256_set1_epi32((int)h);
+        const __m256i one = _mm256_set1_epi32(1);
+        const __m256i va = _mm256_mullo_epi32(hashes, _mm256_loadu_si256((const __m256i*)LSM_FILTER_MUL));
+        const __m256i vb = _mm256_mullo_epi32(hashes, _mm256_loadu_si256((const __m256i*)(LSM_FILTER_MUL + 8)));
+        const __m256i word_a = _mm256_srli_epi32(va, 28), word_b = _mm256_srli_epi32(vb, 28);
+        const __m256i bit_a = _mm256_sllv_epi32(one, _mm256_srli_epi32(_mm256_slli_epi32(va, 4), 27));
+        const __m256i bit_b = _mm256_sllv_epi32(one, _mm256_srli_epi32(_mm256_slli_epi32(vb, 4), 27));
+        uint32_t maybe = 0;
+        for (int i = 0; i < n; i++) {
+            const uint32_t k = ks[i], lanes = k < 8 ? k : 8;
+            if (k == 0) { maybe |= (uint32_t)1 << i; continue; }
+            const __m256i low = _mm256_loadu_si256((const __m256i*)lines[i]);
+            const __m256i high = _mm256_loadu_si256((const __m256i*)(lines[i] + 32));
+            const __m256i seen_a = _mm256_castps_si256(_mm256_blendv_ps(
+                _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, word_a)),
+                _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, word_a)), _mm256_castsi256_ps(va)));
+            const __m256i mask_a = _mm256_loadu_si256((const __m256i*)(LSM_FILTER_FIRST + 8 - lanes));
+            uint32_t yes = (uint32_t)_mm256_testc_si256(seen_a, _mm256_and_si256(bit_a, mask_a));
+            if (k > 8) {
+                const __m256i seen_b = _mm256_castps_si256(_mm256_blendv_ps(
+                    _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, word_b)),
+                    _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, word_b)), _mm256_castsi256_ps(vb)));
+                const __m256i mask_b = _mm256_loadu_si256((const __m256i*)(LSM_FILTER_FIRST + 16 - k));
+                yes &= (uint32_t)_mm256_testc_si256(seen_b, _mm256_and_si256(bit_b, mask_b));
+            }
+            maybe |= yes << i;
+        }
+        return maybe;
+    }
     /* one copy per module, set when the module is loaded; off it, one predictable branch */
     static int lsm_filter_simd = 0;
     __attribute__((constructor)) static void lsm_filter_choose_first(void) {
@@ -75,11 +116,18 @@ cdef extern from * nogil:
     static inline int lsm_filter_test(const uint8_t* line, uint32_t h, uint32_t k) {
         return lsm_filter_simd ? lsm_filter_test_line_avx2(line, h, k) : lsm_filter_test_line(line, h, k);
     }
+    static inline uint32_t lsm_filter_test_lines(const uint8_t* const* lines, const uint8_t* ks, int n, uint32_t h) {
+        return lsm_filter_simd ? lsm_filter_test_lines_avx2(lines, ks, n, h)
+                               : lsm_filter_test_lines_portable(lines, ks, n, h);
+    }
     #else
     static int lsm_filter_simd = 0;
     static inline void lsm_filter_choose(int on) { (void)on; }
     static inline int lsm_filter_test(const uint8_t* line, uint32_t h, uint32_t k) {
         return lsm_filter_test_line(line, h, k);
+    }
+    static inline uint32_t lsm_filter_test_lines(const uint8_t* const* lines, const uint8_t* ks, int n, uint32_t h) {
+        return lsm_filter_test_lines_portable(lines, ks, n, h);
     }
     #endif
     #endif
@@ -88,6 +136,9 @@ cdef extern from * nogil:
     uint32_t lsm_filter_remix(uint64_t hash) noexcept
     bint lsm_filter_test_line(const uint8_t* line, uint32_t h, uint32_t k) noexcept      # portable
     bint lsm_filter_test(const uint8_t* line, uint32_t h, uint32_t k) noexcept           # the faster one
+    # Up to 32 lines and one hash: bit i of the answer is line i's "maybe"; ks[i] = 0 is no line, and always maybe.
+    uint32_t lsm_filter_test_lines(const uint8_t** lines, const uint8_t* ks, int n, uint32_t h) noexcept
+    uint32_t lsm_filter_test_lines_portable(const uint8_t** lines, const uint8_t* ks, int n, uint32_t h) noexcept
     bint lsm_filter_simd
     void lsm_filter_choose(bint on) noexcept
     void lsm_filter_prefetch "__builtin_prefetch"(const void* p) noexcept

@@ -1,7 +1,7 @@
 # What a reader sees: the memtables and tables of one moment, immutable once made. Publishing a new one is one assignment.
 # A View object keeps its memtables and tables alive; nogil code borrows the ViewC inside it.
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from lsmkv_ext.block cimport BlockC
 from lsmkv_ext.cache cimport CacheC
 from lsmkv_ext.memtable cimport MemC
@@ -54,16 +54,22 @@ ctypedef struct Counters:
     uint64_t cache_timed_ns
     uint64_t shadow_period      # a setting: every so many negatives of a level one is proved by reading; 0 = never
 
+# What a lookup that ends at the filter needs of a table, in one cache line: the table itself stays untouched.
 ctypedef struct TableSlot:
-    TableC* t
+    uint64_t first8             # of the table's smallest and largest key, the 8 bytes behind the view's common prefix:
+    uint64_t last8              # nearly always enough to compare
+    const uint8_t* bits         # of its filter
+    uint64_t n_blocks
     double designed_fpr
+    TableC* t
+    uint32_t k                  # 0: no healthy filter of the database's seed; then ask t.filter
     bint foreign                # hashed with another seed than the database's
-    uint64_t first8             # lsm_prefix8 of the table's smallest and largest key: nearly always enough to compare
-    uint64_t last8
+    uint64_t padding
 
 ctypedef struct LevelC:
     int n
-    TableSlot* slots
+    TableSlot* slots            # a multiple of 64 bytes away from zero
+    uint64_t* last8             # of each slot, side by side for the search
 
 ctypedef struct ViewC:
     int n_memtables
@@ -72,6 +78,10 @@ ctypedef struct ViewC:
     LevelC levels[MAX_LEVELS]   # [0] newest first, deeper ones by key
     TableC** flat[MAX_LEVELS]   # the same tables, as bare pointers, for merges
     int bottom                  # deepest level with tables, -1 = none
+    int n_deep                  # levels below L0 that have tables
+    int deep[MAX_LEVELS]        # which
+    const char* common          # borrowed from a table: the bytes that all bounds of all tables begin with
+    size_t common_len
     bint table_ranges           # some table holds range deletes
     uint64_t seed
     CacheC* cache               # borrowed; NULL while there is no table
@@ -92,7 +102,9 @@ ctypedef struct Lookup:
 cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
 # Many at once: hashes, filter lines and blocks are prefetched a group at a time.
 cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
-# The table of a sorted level whose range holds the key (key8 is its lsm_prefix8), or NULL.
+# The 8 bytes behind the common prefix. False: the key lies outside of every table.
+cdef bint view_key8(const ViewC* v, const char* key, size_t klen, uint64_t* key8) noexcept nogil
+# The table of a sorted level whose range holds the key, or NULL. key8: of view_key8.
 cdef TableSlot* level_find(const LevelC* level, uint64_t key8, const char* key, size_t klen) noexcept nogil
 cdef bint table_range_holds(const TableC* t, const char* key, size_t klen) noexcept nogil
 # After work off the GIL, with the GIL held again: frees the blocks it evicted.
@@ -106,3 +118,6 @@ cdef class View:
     cdef ViewC c
     cdef readonly list memtables
     cdef readonly list levels
+    cdef int _cut_common(self) except -1
+    cdef int _add_level(self, int level, list tables) except -1
+    cdef void _fill_slot(self, TableSlot* slot, TableC* t) noexcept

@@ -1,10 +1,20 @@
-from libc.stdint cimport uint32_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memset
 
 from lsmkv_ext.block cimport Entry
 from lsmkv_ext.cache cimport cache_drain
-from lsmkv_ext.filter cimport FILTER_ABSENT, filter_designed_fpr, filter_prefetch, filter_probe
+from lsmkv_ext.filter cimport (
+    FILTER_ABSENT,
+    FILTER_BLOCK_BYTES,
+    filter_designed_fpr,
+    filter_probe,
+    lsm_filter_block,
+    lsm_filter_prefetch,
+    lsm_filter_remix,
+    lsm_filter_test,
+    lsm_filter_test_lines,
+)
 from lsmkv_ext.memtable cimport (
     MemEntry,
     Memtable,
@@ -27,7 +37,26 @@ from lsmkv_ext.table cimport (
 )
 from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_now_ns, lsm_prefix8
 
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void** out, size_t alignment, size_t size)
+
+cdef extern from * nogil:
+    """
+    /* First of n >= 1 ascending numbers that is >= x, or n. Which half is no branch: it could not be predicted. */
+    static inline uint32_t lsm_lower_bound(const uint64_t* a, uint32_t n, uint64_t x) {
+        uint32_t at = 0;
+        while (n > 1) {
+            const uint32_t half = n >> 1;
+            at += half & (uint32_t)-(int32_t)(a[at + half - 1] < x);
+            n -= half;
+        }
+        return at + (a[at] < x);
+    }
+    """
+    uint32_t lsm_lower_bound(const uint64_t* a, uint32_t n, uint64_t x) noexcept
+
 cdef enum:
+    CANDIDATES = 32             # tables asked at a time: the bits of one word
     GROUP = 32                  # lookups whose cache misses overlap
     # what one source says about a key
     SAYS_NOTHING = 0
@@ -83,17 +112,43 @@ cdef inline bint slot_holds(const TableSlot* slot, uint64_t key8, const char* ke
     return not slot_after(slot, key8, key, klen) and not slot_before(slot, key8, key, klen)
 
 
-cdef TableSlot* level_find(const LevelC* level, uint64_t key8, const char* key, size_t klen) noexcept nogil:
-    cdef int lo = 0, hi = level.n, mid
-    while lo < hi:
-        mid = (lo + hi) >> 1
+cdef bint view_key8(const ViewC* v, const char* key, size_t klen, uint64_t* key8) noexcept nogil:
+    cdef size_t shared = v.common_len
+    if shared and (klen < shared or memcmp(key, v.common, shared) != 0):
+        return False
+    key8[0] = lsm_prefix8(key + shared, klen - shared)
+    return True
+
+
+cdef uint32_t among_ties(const LevelC* level, uint32_t low, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    """From the first table whose last8 is the key's: the first that does not lie below the key."""
+    cdef uint32_t high = level.n
+    cdef uint32_t mid
+    while low < high:
+        mid = low + (high - low) // 2
         if slot_before(&level.slots[mid], key8, key, klen):
-            lo = mid + 1
+            low = mid + 1
         else:
-            hi = mid
-    if lo == level.n or slot_after(&level.slots[lo], key8, key, klen):
+            high = mid
+    return low
+
+
+cdef inline TableSlot* find_slot(const LevelC* level, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    cdef uint32_t i = lsm_lower_bound(level.last8, level.n, key8)
+    if i < <uint32_t>level.n and level.last8[i] == key8:
+        i = among_ties(level, i, key8, key, klen)
+    if i == <uint32_t>level.n or slot_after(&level.slots[i], key8, key, klen):
         return NULL
-    return &level.slots[lo]
+    return &level.slots[i]
+
+
+cdef TableSlot* level_find(const LevelC* level, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    return find_slot(level, key8, key, klen) if level.n else NULL
+
+
+cdef inline const uint8_t* slot_line(const TableSlot* slot, uint64_t hash) noexcept nogil:
+    """Where the filter's bits for this hash are."""
+    return slot.bits + lsm_filter_block(hash, slot.n_blocks) * FILTER_BLOCK_BYTES
 
 
 cdef void sample_negative(TableC* t, const Lookup* q, uint64_t hash, const ReadContext* rc, LevelCounters* c,
@@ -138,25 +193,29 @@ cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Co
     return ST_OK if code == ST_NOT_FOUND else code
 
 
-cdef int filter_says_no(const TableSlot* slot, Lookup* q, uint64_t hash, bint bottom, ReadContext* rc, Counters* counters,
-                        LevelCounters* c, int* failed, Status* st) noexcept nogil:
-    """True where a healthy filter rules the table out. Counts either way."""
-    cdef TableC* t = slot.t
-    if not t.filter.usable or (bottom and q.skip_bottom_filter):
-        if t.filter.usable or t.filter.problem == FILTER_ABSENT:
-            lsm_count(&c.unfiltered, 1)
-        else:
-            lsm_count(&c.fail_open, 1)
-        return False
+cdef inline int count_negative(const TableSlot* slot, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters,
+                               LevelCounters* c, Status* st) noexcept nogil:
+    """A healthy filter said no. ST_OK, or what proving it brought to light."""
     lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
-    if filter_probe(&t.filter, hash):
-        return False
     lsm_count(&c.negatives, 1)
     if LSMKV_COUNTERS and (c.negatives + c.phase) % SAMPLE_EVERY == 0:
-        sample_negative(t, q, hash, rc, c, counters)
+        sample_negative(slot.t, q, hash, rc, c, counters)
     if counters.shadow_period and (c.negatives + c.phase) % counters.shadow_period == 0:
-        failed[0] = prove_negative(t, q, hash, rc, counters, st)
-    return True
+        return prove_negative(slot.t, q, hash, rc, counters, st)
+    return ST_OK
+
+
+cdef inline bint count_maybe(const TableSlot* slot, bint unasked, LevelCounters* c) noexcept nogil:
+    """Why the table is read. True where a healthy filter was asked, so that what it said can be counted as right or wrong."""
+    cdef TableC* t = slot.t
+    if t.filter.usable and not unasked:
+        lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
+        return True
+    if t.filter.usable or t.filter.problem == FILTER_ABSENT:
+        lsm_count(&c.unfiltered, 1)
+    else:
+        lsm_count(&c.fail_open, 1)
+    return False
 
 
 cdef inline uint64_t hash_for(const TableSlot* slot, const Lookup* q) noexcept nogil:
@@ -197,38 +256,87 @@ cdef int read_table(const TableSlot* slot, Lookup* q, uint64_t hash, bint asked,
     return SAYS_VALUE
 
 
-cdef inline int ask_table(const TableSlot* slot, Lookup* q, bint bottom, ReadContext* rc, Counters* counters,
-                          LevelCounters* c, Status* st) noexcept nogil:
-    cdef uint64_t hash = hash_for(slot, q)
-    cdef int failed = ST_OK
-    if filter_says_no(slot, q, hash, bottom, rc, counters, c, &failed, st):
-        return FAILED if failed else table_ranges_say(slot.t, q)
-    return read_table(slot, q, hash, slot.t.filter.usable and not (bottom and q.skip_bottom_filter), rc, c, st)
+ctypedef struct Candidates:     # tables that may hold a key, newest first, and the filter lines that know more
+    int n
+    uint8_t ks[CANDIDATES]      # 0: no line to ask
+    uint8_t levels[CANDIDATES]
+    const uint8_t* lines[CANDIDATES]
+    TableSlot* slots[CANDIDATES]
+
+
+cdef inline void add_candidate(Candidates* found, TableSlot* slot, int level, uint64_t hash, bint unasked) noexcept nogil:
+    cdef int i = found.n
+    found.slots[i] = slot
+    found.levels[i] = <uint8_t>level
+    found.ks[i] = 0 if unasked else <uint8_t>slot.k
+    found.lines[i] = slot_line(slot, hash)
+    lsm_filter_prefetch(found.lines[i])
+    found.n = i + 1
+
+
+cdef int ask_foreign(const TableSlot* slot, Lookup* q, ReadContext* rc, Counters* counters, LevelCounters* c,
+                     Status* st) noexcept nogil:
+    """A table hashed with another seed: nothing could be prepared."""
+    cdef uint64_t hash = xxh3(q.key, q.klen, slot.t.seed)
+    if slot.t.filter.usable and not filter_probe(&slot.t.filter, hash):
+        if count_negative(slot, q, hash, rc, counters, c, st) != ST_OK:
+            return FAILED
+        return table_ranges_say(slot.t, q)
+    return read_table(slot, q, hash, count_maybe(slot, False, c), rc, c, st)
+
+
+cdef int ask_candidates(ViewC* v, Lookup* q, Candidates* found, ReadContext* rc, Counters* counters,
+                        Status* st) noexcept nogil:
+    """Every filter at once, then the tables that none of them ruled out, until one answers."""
+    cdef uint32_t maybe = lsm_filter_test_lines(found.lines, found.ks, found.n, lsm_filter_remix(q.hash))
+    cdef TableSlot* slot
+    cdef LevelCounters* c
+    cdef bint unasked
+    cdef int i, says
+    for i in range(found.n):
+        slot = found.slots[i]
+        c = &counters.levels[found.levels[i]]
+        if not (maybe >> i) & 1:
+            if count_negative(slot, q, q.hash, rc, counters, c, st) != ST_OK:
+                return FAILED
+            says = table_ranges_say(slot.t, q) if v.table_ranges else SAYS_NOTHING
+        else:
+            unasked = q.skip_bottom_filter and found.levels[i] == v.bottom
+            if slot.foreign and not unasked:
+                says = ask_foreign(slot, q, rc, counters, c, st)
+            else:
+                says = read_table(slot, q, hash_for(slot, q), count_maybe(slot, unasked, c), rc, c, st)
+        if says != SAYS_NOTHING:
+            return says
+    return SAYS_NOTHING
 
 
 cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
-    cdef TableSlot* slots[MAX_LEVELS]
-    cdef TableSlot* slot
+    cdef TableSlot* deep[MAX_LEVELS]
+    cdef Candidates found
     cdef LevelC* l0 = &v.levels[0]
-    cdef uint64_t key8 = lsm_prefix8(q.key, q.klen)
-    cdef int level, i, says
+    cdef uint64_t key8 = 0
+    cdef int i, says
+    if v.bottom < 0 or not view_key8(v, q.key, q.klen, &key8):
+        return SAYS_NOTHING
     # The lines of all filters are on their way before the first is asked; the deepest, the least likely in the cache, first.
-    for level in range(v.n_levels - 1, 0, -1):
-        slots[level] = level_find(&v.levels[level], key8, q.key, q.klen)
-        if slots[level] != NULL:
-            filter_prefetch(&slots[level].t.filter, q.hash)
+    for i in range(v.n_deep - 1, -1, -1):
+        deep[i] = find_slot(&v.levels[v.deep[i]], key8, q.key, q.klen)
+        if deep[i] != NULL:
+            lsm_filter_prefetch(slot_line(deep[i], q.hash))
+    found.n = 0
     for i in range(l0.n):
-        slot = &l0.slots[i]
-        if slot_holds(slot, key8, q.key, q.klen):
-            says = ask_table(slot, q, v.bottom == 0, rc, counters, &counters.levels[0], st)
-            if says != SAYS_NOTHING:
-                return says
-    for level in range(1, v.n_levels):
-        if slots[level] != NULL:
-            says = ask_table(slots[level], q, v.bottom == level, rc, counters, &counters.levels[level], st)
-            if says != SAYS_NOTHING:
-                return says
-    return SAYS_NOTHING
+        if slot_holds(&l0.slots[i], key8, q.key, q.klen):
+            if found.n == CANDIDATES - MAX_LEVELS:
+                says = ask_candidates(v, q, &found, rc, counters, st)
+                if says != SAYS_NOTHING:
+                    return says
+                found.n = 0
+            add_candidate(&found, &l0.slots[i], 0, q.hash, q.skip_bottom_filter and v.bottom == 0)
+    for i in range(v.n_deep):
+        if deep[i] != NULL:
+            add_candidate(&found, deep[i], v.deep[i], q.hash, q.skip_bottom_filter and v.bottom == v.deep[i])
+    return ask_candidates(v, q, &found, rc, counters, st)
 
 
 cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
@@ -256,33 +364,44 @@ ctypedef struct Pending:        # one lookup of a group, on its way down
     TableSlot* slot             # the table to ask in this round
     uint64_t hash
     uint64_t key8
+    bint outside                # of every table
     uint32_t block
     bint asked
+
+
+cdef inline bint denied(const Pending* p, bint unasked) noexcept nogil:
+    """A healthy filter says no."""
+    if unasked:
+        return False
+    if p.slot.k:
+        return not lsm_filter_test(slot_line(p.slot, p.hash), lsm_filter_remix(p.hash), p.slot.k)
+    return p.slot.foreign and not filter_probe(&p.slot.t.filter, p.hash)
 
 
 cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters* counters, LevelCounters* c,
                    Status* st) noexcept nogil:
     """Asks each pending lookup's table, stage by stage so that cache misses of a stage overlap. Answered ones get q = NULL."""
+    cdef bint unasked
     cdef int i, says
-    cdef int failed = ST_OK
     cdef Pending* p
     for i in range(n):
         p = &group[i]
         if p.q != NULL and p.slot != NULL:
             p.hash = hash_for(p.slot, p.q)
-            filter_prefetch(&p.slot.t.filter, p.hash)
+            lsm_filter_prefetch(slot_line(p.slot, p.hash))
     for i in range(n):
         p = &group[i]
         if p.q == NULL or p.slot == NULL:
             continue
-        if filter_says_no(p.slot, p.q, p.hash, bottom, rc, counters, c, &failed, st):
-            if failed:
+        unasked = bottom and p.q.skip_bottom_filter
+        if denied(p, unasked):
+            if count_negative(p.slot, p.q, p.hash, rc, counters, c, st) != ST_OK:
                 return FAILED
             if table_ranges_say(p.slot.t, p.q) == SAYS_GONE:
                 p.q = NULL
             p.slot = NULL
             continue
-        p.asked = p.slot.t.filter.usable and not (bottom and p.q.skip_bottom_filter)
+        p.asked = count_maybe(p.slot, unasked, c)
         p.block = table_find_block(p.slot.t, p.q.key, p.q.klen)
         if p.block < p.slot.t.n_blocks:
             table_prefetch_block(p.slot.t, p.block)
@@ -300,10 +419,11 @@ cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters
 
 cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
     cdef Pending group[GROUP]
+    cdef TableSlot* slot
     cdef int i, k, level
     for i in range(n):
         group[i].q = &queries[i]
-        group[i].key8 = lsm_prefix8(queries[i].key, queries[i].klen)
+        group[i].outside = not view_key8(v, queries[i].key, queries[i].klen, &group[i].key8)
         queries[i].found = False
         queries[i].pinned = NULL
     for k in range(v.n_memtables):
@@ -315,16 +435,18 @@ cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* 
                 lsm_count(&counters.memtable_hits, 1)
                 group[i].q = NULL
     for k in range(v.levels[0].n):
+        slot = &v.levels[0].slots[k]
         for i in range(n):
             group[i].slot = NULL
-            if group[i].q != NULL and slot_holds(&v.levels[0].slots[k], group[i].key8, queries[i].key, queries[i].klen):
-                group[i].slot = &v.levels[0].slots[k]
+            if group[i].q != NULL and not group[i].outside and slot_holds(slot, group[i].key8, queries[i].key, queries[i].klen):
+                group[i].slot = slot
         if ask_round(group, n, v.bottom == 0, rc, counters, &counters.levels[0], st) == FAILED:
             return st.code
-    for level in range(1, v.n_levels):
+    for k in range(v.n_deep):
+        level = v.deep[k]
         for i in range(n):
             group[i].slot = NULL
-            if group[i].q != NULL:
+            if group[i].q != NULL and not group[i].outside:
                 group[i].slot = level_find(&v.levels[level], group[i].key8, queries[i].key, queries[i].klen)
         if ask_round(group, n, v.bottom == level, rc, counters, &counters.levels[level], st) == FAILED:
             return st.code
@@ -406,25 +528,45 @@ cdef class View:
             memtable = self.memtables[i]
             self.c.memtables[i] = memtable.c
         self.c.n_levels = len(self.levels)
+        self._cut_common()
         for i in range(len(self.levels)):
             self._add_level(i, self.levels[i])
 
-    def _add_level(self, int level, list tables):
+    cdef int _cut_common(self) except -1:
+        """All bounds lie between the smallest and the largest one, so what these two share, all share."""
+        cdef Table table
+        cdef TableC* low = NULL
+        cdef TableC* high = NULL
+        for tables in self.levels:
+            for table in tables:
+                if low == NULL or lsm_compare(table.c.smallest, table.c.smallest_len, low.smallest, low.smallest_len) < 0:
+                    low = table.c
+                if high == NULL or lsm_compare(table.c.largest, table.c.largest_len, high.largest, high.largest_len) > 0:
+                    high = table.c
+        if low == NULL:
+            return 0
+        self.c.common = low.smallest
+        while (self.c.common_len < low.smallest_len and self.c.common_len < high.largest_len
+               and low.smallest[self.c.common_len] == high.largest[self.c.common_len]):
+            self.c.common_len += 1
+        return 0
+
+    cdef int _add_level(self, int level, list tables) except -1:
         cdef Table table
         cdef Py_ssize_t i
+        cdef void* slots = NULL
         cdef LevelC* out = &self.c.levels[level]
-        out.slots = <TableSlot*>calloc(len(tables) + 1, sizeof(TableSlot))
+        if posix_memalign(&slots, FILTER_BLOCK_BYTES, (len(tables) + 1) * sizeof(TableSlot)) != 0:
+            raise MemoryError("view")
+        out.slots = <TableSlot*>slots
+        out.last8 = <uint64_t*>malloc((len(tables) + 1) * sizeof(uint64_t))
         self.c.flat[level] = <TableC**>malloc((len(tables) + 1) * sizeof(TableC*))
-        if out.slots == NULL or self.c.flat[level] == NULL:
+        if out.last8 == NULL or self.c.flat[level] == NULL:
             raise MemoryError("view")
         for i in range(len(tables)):
             table = tables[i]
-            out.slots[i].t = table.c
-            out.slots[i].first8 = lsm_prefix8(table.c.smallest, table.c.smallest_len)
-            out.slots[i].last8 = lsm_prefix8(table.c.largest, table.c.largest_len)
-            out.slots[i].foreign = table.c.seed != self.c.seed
-            if table.c.filter.usable:
-                out.slots[i].designed_fpr = filter_designed_fpr(&table.c.filter)
+            self._fill_slot(&out.slots[i], table.c)
+            out.last8[i] = out.slots[i].last8
             self.c.flat[level][i] = table.c
             self.c.cache = table.c.cache
             if table.c.n_range_deletes:
@@ -432,10 +574,29 @@ cdef class View:
         out.n = len(tables)
         if out.n:
             self.c.bottom = level
+            if level:
+                self.c.deep[self.c.n_deep] = level
+                self.c.n_deep += 1
+        return 0
+
+    cdef void _fill_slot(self, TableSlot* slot, TableC* t) noexcept:
+        cdef size_t shared = self.c.common_len
+        memset(slot, 0, sizeof(TableSlot))
+        slot.t = t
+        slot.first8 = lsm_prefix8(t.smallest + shared, t.smallest_len - shared)
+        slot.last8 = lsm_prefix8(t.largest + shared, t.largest_len - shared)
+        slot.foreign = t.seed != self.c.seed
+        if t.filter.usable:
+            slot.designed_fpr = filter_designed_fpr(&t.filter)
+            if not slot.foreign:
+                slot.bits = t.filter.bits
+                slot.n_blocks = t.filter.n_blocks
+                slot.k = t.filter.k
 
     def __dealloc__(self):
         cdef int i
         free(self.c.memtables)
         for i in range(MAX_LEVELS):
             free(self.c.levels[i].slots)
+            free(self.c.levels[i].last8)
             free(self.c.flat[i])

@@ -1,6 +1,7 @@
 """The data plane on its own, against a sorted model: no control plane, tiny memtables, jobs run by hand."""
 
 import itertools
+import random
 import tempfile
 
 import pytest
@@ -248,6 +249,44 @@ def rig(request, tmp_path):
     engine = Rig(str(tmp_path), buffer=1 << 20, wal=request.param)
     yield engine
     engine._close()
+
+
+def test_a_key_is_found_below_any_number_of_tables(rig):
+    """More tables in L0 than are asked at a time, all over the same range, each holding one key of its own."""
+    rig.put(b"common/key000", b"bottom")
+    rig.put(b"common/key999", b"end")
+    rig.flush()
+    rig.compact(0)
+    for i in range(70):
+        rig.put(b"common/key000", b"%d" % i)
+        rig.put(b"common/key%03d" % (i + 1), b"own")
+        rig.put(b"common/key998", b"%d" % i)
+        rig.flush()
+    wanted = [b"common/key%03d" % i for i in range(1, 71)] + [b"common/key000", b"common/key998", b"common/key999"]
+    values = [b"own"] * 70 + [b"69", b"69", b"end"]
+    assert [rig.get(key) for key in wanted] == rig.multi_get(wanted) == values
+    missing = [b"common/key%03d" % i for i in range(100, 200)]
+    assert [rig.get(key) for key in missing] == rig.multi_get(missing) == [None] * 100
+
+
+@pytest.mark.parametrize("prefix", [b"", b"short", b"a prefix longer than eight bytes/"])
+def test_bounds_that_share_their_first_bytes(rig, prefix):
+    """Tables of a level whose bounds differ only far behind; keys before, between, behind and outside of all."""
+    stems = [b"", b"\0", b"m", b"m" * 8, b"m" * 9, b"m" * 16 + b"a", b"m" * 16 + b"b", b"z", b"\xff" * 12]
+    present = sorted({prefix + stem + b"%02d" % i for stem in stems for i in range(20)})
+    rng = random.Random(1)
+    values = [rng.randbytes(60) for _ in present]
+    for key, value in zip(present, values, strict=True):
+        rig.put(key, value)
+    rig.flush()
+    rig.compact(0)
+    rig.compact(1)
+    assert len(rig.tree[2]) > 5
+    absent = [prefix[:i] for i in range(len(prefix) + 1)] + [prefix + stem for stem in stems]
+    absent += [key + b"\0" for key in present] + [key[:-1] + b"!" for key in present] + [b"\xff" * 60, b""]
+    absent = [key for key in absent if key not in set(present)]
+    assert [rig.get(key) for key in present] == rig.multi_get(present) == values
+    assert [rig.get(key) for key in absent] == rig.multi_get(absent) == [None] * len(absent)
 
 
 def test_scan_sees_one_state_while_writes_go_on(rig):

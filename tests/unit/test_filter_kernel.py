@@ -62,6 +62,33 @@ def test_portable_and_simd_paths_answer_alike(members, others, bits_per_key, see
         kernel.use_simd(True)
 
 
+@given(
+    st.lists(st.one_of(st.none(), st.tuples(st.sets(keys, max_size=20), bits)), max_size=32), st.lists(keys), seeds
+)
+def test_many_filters_asked_at_once_answer_as_one_by_one(contents, others, seed):
+    filters = [
+        None if c is None else BlockedBloom(max(len(c[0]), 1), bits_per_key=c[1], seed=seed) for c in contents
+    ]
+    for bloom, c in zip(filters, contents, strict=True):
+        if bloom is not None:
+            bloom.add_many(c[0])
+    asked = [*others, *(key for c in contents if c for key in c[0])]
+    for on in (True, False):
+        kernel.use_simd(on)
+        try:
+            for key in asked:
+                assert kernel.ask_all(filters, key) == [bloom is None or key in bloom for bloom in filters]
+        finally:
+            kernel.use_simd(True)
+
+
+def test_filters_asked_at_once_share_a_seed():
+    with pytest.raises(ValueError, match="one seed"):
+        kernel.ask_all([BlockedBloom(10, 0.01, seed=1), BlockedBloom(10, 0.01, seed=2)], b"key")
+    with pytest.raises(ValueError, match="at most 32"):
+        kernel.ask_all([None] * 33, b"key")
+
+
 @given(st.lists(keys, max_size=80), bits, seeds)
 def test_portable_and_simd_paths_set_the_same_bits(members, bits_per_key, seed):
     made = []
