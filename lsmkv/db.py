@@ -35,6 +35,7 @@ from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.table import Table
+from lsmkv_ext.undivided import undivided
 
 log = logging.getLogger("lsmkv")
 
@@ -208,7 +209,10 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._versions.poison(error)
 
     def _on_full(self) -> None:
-        """The engine's hook: runs in a writer's thread that holds the writer slot."""
+        """The engine's hook: runs in a writer's thread that holds the writer slot until we return."""
+        undivided(self._make_room, patient=True)
+
+    def _make_room(self) -> None:
         self._scheduler.wait_for_room(self.options.max_write_buffers - 1)
         self._rotate_active()
 
@@ -234,6 +238,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def flush(self, wait: bool = True) -> None:
         """Writes what is in memory into a table."""
         self._require_writable()
+        undivided(lambda: self._flush(wait))
+
+    def _flush(self, wait: bool) -> None:
         with self._exclusive():
             self._require_writable()
             if not self._active.empty:
@@ -270,6 +277,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         were.
         """
         self._require_writable()
+        return undivided(lambda: self._rebuild_all(level))
+
+    def _rebuild_all(self, level: int | None) -> int:
         # Those that owe now: a table that still owes afterwards would owe for ever.
         waiting = set(self._payable_debt())
         threads = self.options.max_background_jobs
@@ -442,7 +452,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """Flushes, waits for calls in flight, ends the background work. Afterwards every call raises
         ClosedError.
         """
-        self._shut(flush=True)
+        undivided(lambda: self._shut(flush=True))
 
     def _close_at_exit(self) -> None:
         # What was acknowledged is in the log; writing tables would only delay the exit.
@@ -476,7 +486,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         if self._versions.poisoned is not None:
             return None
         try:
-            self.flush()
+            self._flush(wait=True)
         except (OSError, Error, MemoryError) as error:
             log.warning("%s: the last flush failed: %s", self.path, error)
             return error if self.options.wal is None else None
@@ -491,7 +501,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         if getattr(self, "_scheduler", None) is None or self.closed or self._pid != os.getpid():
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        if self._scheduler.owns(threading.current_thread()):
+        if self._scheduler.owns_this_thread():
             # Collected in a background thread, which cannot wait for itself.
             threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
         else:

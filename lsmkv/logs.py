@@ -32,7 +32,7 @@ class LogSupply:
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
         """An empty memtable and its log, durable by name; None without logging. Numbers only grow."""
-        with self._changed:
+        with self.versions.lock:
             # What is under way has the smaller number, and recovery reads logs by number: it goes first.
             self._changed.wait_for(lambda: not self._preparing)
             writer, self._spare = self._spare, None
@@ -54,7 +54,7 @@ class LogSupply:
         return self.wanted and self._spare is None
 
     def prepare(self) -> None:
-        with self._changed:
+        with self.versions.lock:
             if not self.short:
                 return
             self._preparing = True
@@ -62,7 +62,7 @@ class LogSupply:
         try:
             writer = self._create(self.versions.numbers.next(), 0)
         finally:
-            with self._changed:
+            with self.versions.lock:
                 self._spare = writer
                 self._preparing = False
                 self._changed.notify_all()

@@ -3,7 +3,8 @@ back pressure.
 
 The threads hold the Scheduler, never the database object, so a database that nobody refers to any more can be
 collected and
-closes itself. All waiting happens on one condition, whose lock is the VersionSet's.
+closes itself. All waiting happens on one condition, whose lock is the VersionSet's, and never in the main
+thread, where an interrupt could strike inside it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet
 from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.undivided import undivided
 
 log = logging.getLogger("lsmkv")
 
@@ -164,6 +166,7 @@ class Scheduler:
         self._flushing = False
         self._hurry = False  # somebody waits for a flush: no pause before the next try
         self._stopping = False
+        self._by_hand = 0  # pieces of work that callers wait for
         self._damaged: set[int] = set()  # tables that a compaction found corrupt: left alone
         self._pressure = Pressure(0, False)
         self._stopped_since = 0
@@ -188,7 +191,7 @@ class Scheduler:
         # Daemon: the interpreter's exit must not wait for these threads before our own exit hook closes the
         # database.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
-        with self.condition:
+        with self.versions.lock:
             self._threads.append(thread)
         thread.start()
         return thread
@@ -201,17 +204,19 @@ class Scheduler:
         """Cancels what runs and joins the threads. A thread that closes the database from within is not
         joined.
         """
-        with self.condition:
+        with self.versions.lock:
             self._stopping = True
             self.condition.notify_all()
         self.jobs.cancel()
         for thread in list(self._threads):
-            if thread is not threading.current_thread():
+            if thread.ident != threading.get_ident():
                 thread.join()
         self._threads.clear()
+        with self.versions.lock:
+            self.condition.wait_for(lambda: not self._by_hand)
 
-    def owns(self, thread: threading.Thread) -> bool:
-        return thread in self._threads
+    def owns_this_thread(self) -> bool:
+        return any(thread.ident == threading.get_ident() for thread in self._threads)
 
     def in_background(self, name: str, work: Callable[[], None]) -> None:
         """A piece of work by hand in a thread of its own; its error is counted and logged like any other."""
@@ -224,11 +229,11 @@ class Scheduler:
             self._failed("compaction", name, error, 0.0)
 
     def reset_counters(self) -> None:
-        with self.condition:
+        with self.versions.lock:
             self.counters = Counters()
 
     def wake(self) -> None:
-        with self.condition:
+        with self.versions.lock:
             self.condition.notify_all()
 
     # Flush -------------------------------------------------------------------------------------------------
@@ -236,7 +241,7 @@ class Scheduler:
     def _flush_loop(self) -> None:
         pause = 0.0
         while True:
-            with self.condition:
+            with self.versions.lock:
                 if pause:
                     self.condition.wait_for(lambda: self._stopping or self._hurry, pause)
                 self.condition.wait_for(lambda: self._stopping or bool(self.versions.immutables))
@@ -246,7 +251,7 @@ class Scheduler:
                 memtables = list(self.versions.immutables)
                 self._flushing = True
             pause = self._attempt("flush", "flush", lambda m=memtables: self._flush(m), pause)  # type: ignore[misc]
-            with self.condition:
+            with self.versions.lock:
                 self._flushing = False
                 self._update_pressure()
                 self.condition.notify_all()
@@ -270,7 +275,7 @@ class Scheduler:
             result = self.jobs.flush(memtables)
         finally:
             self.share_memory()
-        with self.condition:
+        with self.versions.lock:
             self.counters.flushed(result)
 
     # Logs --------------------------------------------------------------------------------------------------
@@ -279,7 +284,7 @@ class Scheduler:
         """Keeps a log ready. Where that fails, the next rotation makes its own, in the writer's thread."""
         pause = 0.0
         while True:
-            with self.condition:
+            with self.versions.lock:
                 self.condition.wait_for(lambda: self._stopping, pause)
                 self.condition.wait_for(lambda: self._stopping or self.logs.short)
                 if self._stopping or self.versions.poisoned is not None:
@@ -296,7 +301,7 @@ class Scheduler:
     def _compact_loop(self) -> None:
         pause = 0.0
         while True:
-            with self.condition:
+            with self.versions.lock:
                 if pause:
                     self.condition.wait_for(lambda: self._stopping, pause)
                 try:
@@ -361,10 +366,10 @@ class Scheduler:
     def run_claimed(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None = None) -> None:
         try:
             result = self.jobs.run(plan, shifts, watch)
-            with self.condition:
+            with self.versions.lock:
                 self.counters.done(plan, result)
         except CorruptionError as error:
-            with self.condition:
+            with self.versions.lock:
                 self._damaged.update(
                     f.number for f in plan.inputs if _named(f, error) or len(plan.inputs) == 1
                 )
@@ -374,7 +379,7 @@ class Scheduler:
                 raise ClosedError("the database is being closed") from error
             raise
         finally:
-            with self.condition:
+            with self.versions.lock:
                 self.busy.remove((plan, shifts))
                 self._update_pressure()
                 self.condition.notify_all()
@@ -385,7 +390,7 @@ class Scheduler:
         """Picks with `pick`, claims and runs while the caller waits; None where there was nothing to pick."""
 
         def work() -> Plan | None:
-            with self.condition:
+            with self.versions.lock:
                 plan = pick(self.versions.current, self.busy_now())
                 if plan is None:
                     return None
@@ -396,26 +401,21 @@ class Scheduler:
         return self.call(work)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Runs `work` in a thread of its own and waits. An interrupt from the keyboard, which Python may
-        raise between any two steps of the main thread, so ends the wait and never a commit halfway.
-        """
-        results: list[T] = []
-        errors: list[BaseException] = []
+        """Runs `work` while the caller waits; an interrupt ends the wait and never a commit halfway."""
 
-        def run() -> None:
+        def enlisted() -> T:
+            with self.versions.lock:
+                if self._stopping:
+                    raise ClosedError("the database is being closed")
+                self._by_hand += 1
             try:
-                results.append(work())
-            except BaseException as error:
-                errors.append(error)
+                return work()
+            finally:
+                with self.versions.lock:
+                    self._by_hand -= 1
+                    self.condition.notify_all()
 
-        thread = self._spawn("by-hand", run)
-        thread.join()
-        with self.condition:
-            if thread in self._threads:
-                self._threads.remove(thread)
-        if errors:
-            raise errors[0]
-        return results[0]
+        return undivided(enlisted)
 
     # Errors ------------------------------------------------------------------------------------------------
 
@@ -427,7 +427,7 @@ class Scheduler:
             work()
         except BaseException as error:
             return self._failed(kind, what, error, pause)
-        with self.condition:
+        with self.versions.lock:
             if self.errors.pop(kind, None) is not None:
                 self._update_pressure()
         return 0.0
@@ -440,7 +440,7 @@ class Scheduler:
         if not corrupt and not heals:
             # Before anyone hears of the error: who heard of it must find the writes refused.
             self.versions.poison(error)
-        with self.condition:
+        with self.versions.lock:
             self.counters.errors += 1
             self.counters.last_error = f"{what}: {error}"
             self.errors[kind] = error
@@ -464,7 +464,7 @@ class Scheduler:
 
     def wait_for_room(self, limit: int) -> None:
         """Returns when fewer than `limit` memtables wait: the hard stop of a writer, counted and timed."""
-        with self.condition:
+        with self.versions.lock:
             if len(self.versions.immutables) < limit:
                 return
             began = time.monotonic_ns()
@@ -476,7 +476,7 @@ class Scheduler:
 
     def wait_idle(self) -> None:
         """Returns when there is nothing to flush or compact and nothing running."""
-        self._wait_until(self._idle, "flush", "compaction")
+        undivided(lambda: self._wait_until(self._idle, "flush", "compaction"))
 
     def _idle(self) -> bool:
         working = bool(self.versions.immutables) or bool(self.busy) or self._flushing
@@ -484,12 +484,15 @@ class Scheduler:
 
     def wait_change(self) -> None:
         """Returns after the next change of the tree or of what runs (or soon, to look again)."""
-        with self.condition:
+        undivided(self._wait_change)
+
+    def _wait_change(self) -> None:
+        with self.versions.lock:
             self._check_failed(())
             self.condition.wait(GARBAGE_INTERVAL)
 
     def _wait_until(self, done: Callable[[], bool], *kinds: str) -> None:
-        with self.condition:
+        with self.versions.lock:
             # An old error may be over: what counts is how the next try goes.
             for kind in kinds:
                 self.errors.pop(kind, None)
@@ -510,7 +513,7 @@ class Scheduler:
     # Back pressure -----------------------------------------------------------------------------------------
 
     def update_pressure(self) -> None:
-        with self.condition:
+        with self.versions.lock:
             self._update_pressure()
 
     def _update_pressure(self) -> None:
@@ -537,7 +540,7 @@ class Scheduler:
             interval = STATS_INTERVAL
             if self.options.sync_interval_ms:
                 interval = min(interval, self.options.sync_interval_ms / 1000)
-            with self.condition:
+            with self.versions.lock:
                 self.condition.wait_for(lambda: self._stopping, interval)
                 if self._stopping:
                     return

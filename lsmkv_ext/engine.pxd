@@ -26,10 +26,9 @@ ctypedef struct WriteCounters:
     uint64_t stops
     uint64_t stop_ns
 
-ctypedef struct WriterSlot:     # all under the GIL, except that waiters sleep on `freed`
-    bint taken
-    int waiters
-    uint64_t turn
+ctypedef struct WriterSlot:     # tickets, so that nobody is overtaken for ever; under the GIL, but waiters sleep on `freed`
+    uint64_t drawn              # taken: drawn != served
+    uint64_t served             # the holder has this ticket
     pthread_mutex_t mutex
     pthread_cond_t freed
 
@@ -64,8 +63,8 @@ cdef class Engine:
     cdef int write_op(self, int op, object key, object value, object sync) except -1
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
     cdef int write_payload(self, const BatchC* b, object sync) except -1
-    cdef int prepare(self, uint64_t footprint) except -1
-    cdef int make_room(self) except -1
+    cdef int prepare(self, uint64_t footprint, bint keep_slot) except -1
+    cdef int make_room(self, bint keep_slot) except -1
     cdef int hold_back(self, uint64_t footprint) except -1
     cdef int set_seek_limit(self) except -1
     cdef int take_slot(self) except -1

@@ -3,6 +3,7 @@ import os
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -295,27 +296,29 @@ cdef class Engine:
     # --- the writer slot -------------------------------------------------------------------------------------------------
 
     cdef int take_slot(self) except -1:
-        cdef uint64_t turn
-        while self.slot.taken:
-            self.slot.waiters += 1
-            turn = self.slot.turn
+        """In the order of asking: writers that rotate all the time would else keep a flush or a close waiting for ever."""
+        cdef uint64_t ticket = self.slot.drawn
+        self.slot.drawn += 1
+        if self.slot.served != ticket:
             with nogil:
                 pthread_mutex_lock(&self.slot.mutex)
-                while self.slot.turn == turn:
+                while self.slot.served != ticket:
                     pthread_cond_wait(&self.slot.freed, &self.slot.mutex)
                 pthread_mutex_unlock(&self.slot.mutex)
-            self.slot.waiters -= 1
-        self.slot.taken = True
         return 0
 
     cdef int free_slot(self) noexcept:
-        self.slot.taken = False
-        if self.slot.waiters:
-            pthread_mutex_lock(&self.slot.mutex)
-            self.slot.turn += 1
+        pthread_mutex_lock(&self.slot.mutex)
+        self.slot.served += 1
+        if self.slot.served != self.slot.drawn:
             pthread_cond_broadcast(&self.slot.freed)
-            pthread_mutex_unlock(&self.slot.mutex)
+        pthread_mutex_unlock(&self.slot.mutex)
         return 0
+
+    @property
+    def _slot_queue(self):
+        """How many hold the writer slot or wait for it."""
+        return self.slot.drawn - self.slot.served
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
@@ -339,6 +342,7 @@ cdef class Engine:
             while self.stopped and self.writable and not self.gate.closed:
                 with nogil:
                     usleep(500)
+                PyErr_CheckSignals()
             self.writes.stop_ns += lsm_now_ns() - began
         self.owed += footprint * self.delay // 1024
         if self.owed >= SLEEP_NS:
@@ -351,8 +355,9 @@ cdef class Engine:
             self.writes.slowdown_ns += lsm_now_ns() - began
         return self.check_writable()
 
-    cdef int make_room(self) except -1:
-        """Rotates, through the hook. The slot is ours meanwhile: the hook may let the GIL go."""
+    cdef int make_room(self, bint keep_slot) except -1:
+        """Waits for the slot and rotates if need be, through the hook, which may let the GIL go."""
+        cdef bint ready = False
         self.take_slot()
         # In flight: a close waits for the rotation instead of taking the view from under it.
         self.gate.inflight += 1
@@ -360,22 +365,23 @@ cdef class Engine:
             self.check_writable()
             if self.active_.c.used >= self.active_.capacity:
                 self._on_full()
+                self.check_writable()
+            ready = True
         finally:
             self.gate.inflight -= 1
-            self.free_slot()
+            if not (ready and keep_slot):
+                self.free_slot()
         return 0
 
-    cdef int prepare(self, uint64_t footprint) except -1:
-        """Before a write: everything that may wait. On return the GIL has been held since the last check."""
+    cdef int prepare(self, uint64_t footprint, bint keep_slot) except -1:
+        """Before a write: everything that may wait. On return the GIL has been held since the last check, which keeps the next
+        holder of the slot out; who will let it go while writing keeps the slot."""
         if self.delay or self.stopped:
             self.hold_back(footprint)
-        while self.slot.taken or self.active_.c.used >= self.active_.capacity:
-            if self.slot.taken:
-                self.take_slot()
-                self.free_slot()
-            else:
-                self.make_room()
-            self.check_writable()
+        if self.slot.drawn != self.slot.served or self.active_.c.used >= self.active_.capacity:
+            return self.make_room(keep_slot)
+        if keep_slot:
+            self.take_slot()
         return 0
 
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
@@ -387,7 +393,7 @@ cdef class Engine:
         cdef uint64_t hash, end = 0
         hash = xxh3(key, klen, self.seed)
         mem_prefetch(self.active_.c, hash)
-        self.prepare(klen + vlen)
+        self.prepare(klen + vlen, False)
         m = self.active_.c
         if mem_reserve(m, klen, vlen) != 0:
             raise MemoryError("memtable")
@@ -430,7 +436,7 @@ cdef class Engine:
         cdef Memtable memtable
         if count == 0:
             return 0
-        self.prepare(b.used)
+        self.prepare(b.used, n >= LARGE_BATCH)
         status_clear(&st)
         writer = self.log_
         memtable = self.active_
@@ -439,7 +445,6 @@ cdef class Engine:
             log = writer.c
         seq = self.visible + 1
         if n >= LARGE_BATCH:
-            self.take_slot()
             self.gate.inflight += 1
             with nogil:
                 write_record(log, m, payload, n, count, seq, seed, &st)

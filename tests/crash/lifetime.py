@@ -228,13 +228,14 @@ def _threads() -> int:
 
 def open_and_close(folder: str, options: dict[str, Any], times: int) -> dict[str, list[int]]:
     """Descriptors and threads before and after many opens."""
+    threads = _threads()
     lsmkv.open(folder, **options).close()
-    before = [_descriptors(), _threads()]
+    before = [_descriptors(), threads]
     for n in range(times):
         with lsmkv.open(folder, **options) as db:
             db.put(b"%d" % n, b"x" * 2000)
             db.get(b"0")
-    # A joined thread leaves /proc a moment after its join.
+    # A thread leaves /proc a moment after its end.
     deadline = time.monotonic() + 10
     while _threads() > before[1] and time.monotonic() < deadline:
         time.sleep(0.01)

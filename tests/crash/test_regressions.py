@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
+import threading
+import time
 
 import pytest
 import xxhash
@@ -78,6 +80,26 @@ def test_a_close_while_a_writer_rotated_the_log_crashed(lab, folder):
         outcome = lab.run("close_during_rotation", **call)
         assert outcome.ok, outcome.words()
         assert outcome.value == []
+
+
+def test_writers_that_rotate_all_the_time_kept_a_close_waiting(folder):
+    """Who gave the writer slot back could take it again before the next in the queue had the GIL."""
+    with lsmkv.open(folder / "db", **TINY) as db:
+        order = []
+
+        def rotate():
+            with db._exclusive():
+                order.append("the one who waited")
+
+        with db._exclusive():
+            waiter = threading.Thread(target=rotate)
+            waiter.start()
+            while db._slot_queue < 2:
+                time.sleep(0.001)
+        db.put(b"k", b"v")
+        order.append("the one who had it before")
+        waiter.join()
+        assert order == ["the one who waited", "the one who had it before"]
 
 
 def test_a_compressed_block_of_a_few_kilobytes_could_ask_for_a_gigabyte(folder):

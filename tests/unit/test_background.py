@@ -229,3 +229,38 @@ print(interrupted, lsmkv.verify(path).findings)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0] != "0"
     assert done.stdout.strip().endswith("[]")
+
+
+def test_an_interrupt_during_writes_leaves_the_writer_slot_free(tmp_path):
+    """Ctrl-C while writes rotate the memtable, in the main thread, at every step of it."""
+    code = f"""
+import lsmkv, signal
+
+def ring(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+db = lsmkv.open({str(tmp_path / "db")!r}, write_buffer_size=16384, target_file_size=16384)
+written = interrupted = 0
+while interrupted < 300:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00007 * (interrupted % 30))
+        while True:
+            db[b"%09d" % written] = b"v" * 1000
+            written += 1
+            if written % 50 == 0:
+                db.flush()
+    except KeyboardInterrupt:
+        interrupted += 1
+db.flush()
+assert db._slot_queue == 0 and db._inflight == 0
+# A write may be done and its interrupt come before it is counted.
+assert [int(key) for key in db.keys()] in (list(range(written)), list(range(written + 1)))
+db.close()
+print(lsmkv.verify({str(tmp_path / "db")!r}).findings)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,63 @@
+"""Work that Ctrl-C must not cut in two.
+
+Python raises KeyboardInterrupt in the main thread between any two steps of Python code: also between taking a lock and the `with`
+that would give it back, or between the two halves of a commit. So such work runs in a thread of its own, where no signal handler
+ever runs, and the main thread only waits. Compiled code, because what is written here must not be cut in two either.
+"""
+from cpython.exc cimport PyErr_CheckSignals
+
+import threading
+from _thread import allocate_lock, start_new_thread
+
+
+def undivided(work, bint patient=False):
+    """What `work()` returns or raises. An interrupt ends the wait for it, never the work, which goes on; with `patient` it
+    is raised when the work has ended, for callers that hold something meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    outcome = _Outcome()
+    # Interrupts that came before: nothing has begun yet.
+    PyErr_CheckSignals()
+    try:
+        start_new_thread(outcome.run, (work,))
+    except RuntimeError:
+        # No thread to be had: the interpreter is shutting down, or a limit was reached.
+        return work()
+    return outcome.wait(patient)
+
+
+cdef class _Outcome:
+    cdef object result
+    cdef object error
+    cdef object ended           # a lock that is free once the work has ended
+
+    def __cinit__(self):
+        self.ended = allocate_lock()
+        self.ended.acquire()
+
+    def run(self, work):
+        try:
+            self.result = work()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.ended.release()
+
+    cdef object wait(self, bint patient):
+        cdef object interrupt = None
+        while True:
+            try:
+                self.ended.acquire()
+                break
+            except BaseException as error:
+                if not patient:
+                    raise
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None
+        return self.result
