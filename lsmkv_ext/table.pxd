@@ -70,6 +70,7 @@ ctypedef struct TableC:
     void* filter_alloc             # owned; filter.bits points into it
     uint64_t filter_size           # bytes of bits
     uint64_t memory                # resident: index, filter, range deletes
+    uint64_t room                  # what opening may still allocate: a hostile file gets its size + OPEN_ALLOWANCE
     bint charged                   # memory is reserved in the cache's budget
     uint64_t wasted                # point reads that found nothing here; racy, a hint for compaction
     # sections in the file

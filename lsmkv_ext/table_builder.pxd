@@ -51,6 +51,7 @@ ctypedef struct BuilderC:
     GrowBuf last_key
     GrowBuf last_sep
     GrowBuf index
+    uint64_t index_cost            # what the index will take in memory
     bint pending                   # a finished block waits for its separator
     uint64_t pending_size
     uint32_t pending_entries
@@ -75,7 +76,11 @@ cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t ha
 # start < stop; any order.
 cdef int builder_add_range_delete(BuilderC* b, const char* start, size_t start_len, const char* stop, size_t stop_len,
                                   uint64_t seq, Status* st) noexcept nogil
-cdef uint64_t builder_size(const BuilderC* b) noexcept nogil       # bytes so far + pending, for cutting outputs
+# Bytes so far, pending and padding, for cutting outputs.
+cdef uint64_t builder_size(const BuilderC* b) noexcept nogil
+# Zeros to put behind the index, so that the file is no smaller than what its reader may allocate allows (OPEN_ALLOWANCE).
+# 0 but for tables of blocks that compress to next to nothing under very long keys, or of a great many range deletes.
+cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil
 cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # decided at the end of the file
 # Filter built and verified, index, range deletes, properties, footer, fsync, close. On failure the file is removed.
 cdef int builder_finish(BuilderC* b, TableSummary* out, Status* st) noexcept nogil

@@ -43,6 +43,7 @@ from lsmkv_ext.table_format cimport (
     KIND_PROPS,
     KIND_RANGES,
     LSM_TABLE_MAGIC,
+    OPEN_ALLOWANCE,
     PROP_BLOCK_SIZE,
     PROP_COMPRESSION,
     PROP_CREATED,
@@ -64,7 +65,9 @@ from lsmkv_ext.table_format cimport (
     PROP_SEED,
     PROP_SMALLEST,
     PROP_VALUE_BYTES,
+    RANGE_COST,
     TABLE_VERSION,
+    block_cost,
     frame_seal,
     section_seed,
 )
@@ -161,6 +164,16 @@ cdef int _emit_frame(BuilderC* b, GrowBuf* raw, int kind, uint64_t* size, Status
     return _emit(b, payload.data, n + FRAME_TRAILER, st)
 
 
+cdef int _emit_zeros(BuilderC* b, uint64_t n, Status* st) noexcept nogil:
+    cdef char zeros[4096]
+    cdef int code = ST_OK
+    memset(zeros, 0, sizeof(zeros))
+    while code == ST_OK and n > sizeof(zeros):
+        code = _emit(b, zeros, sizeof(zeros), st)
+        n -= sizeof(zeros)
+    return _emit(b, zeros, n, st) if code == ST_OK else code
+
+
 # --- life -------------------------------------------------------------------------------------------------------------
 
 cdef void _free(BuilderC* b) noexcept nogil:
@@ -218,10 +231,19 @@ cdef void builder_drop_filter(BuilderC* b) noexcept nogil:
 
 
 cdef uint64_t builder_size(const BuilderC* b) noexcept nogil:
-    cdef uint64_t n = _offset(b) + b.index.len
+    cdef uint64_t n = _offset(b) + b.index.len + builder_padding(b)
     if b.block.n_entries:
         n += block_builder_size(&b.block)
     return n
+
+
+cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil:
+    # Index and range deletes are counted packed and unpacked, as a reader holds both for a moment; properties of at most four
+    # keys' length come on top.
+    cdef uint64_t need = (b.index_cost + 2 * b.index.len + 2 * b.ranges.len + 4 * MAX_KEY
+                          + b.s.n_range_deletes * RANGE_COST)
+    cdef uint64_t have = _offset(b) + OPEN_ALLOWANCE
+    return need - have if need > have else 0
 
 
 cdef void summary_free(TableSummary* s) noexcept nogil:
@@ -253,6 +275,7 @@ cdef int _index_entry(BuilderC* b, const char* sep, size_t n, Status* st) noexce
         return fail_memory(st, "table index")
     b.pending = 0
     b.s.n_blocks += 1
+    b.index_cost += block_cost(n)
     return ST_OK
 
 
@@ -479,11 +502,8 @@ cdef int _build_filter(BuilderC* b, FilterC* f, void** alloc, Status* st) noexce
 cdef int _write_filter(BuilderC* b, char* header, uint64_t* at, uint64_t* size, Status* st) noexcept nogil:
     cdef FilterC f
     cdef void* alloc = NULL
-    cdef char zeros[FILTER_ALIGN]
-    cdef size_t padding = <size_t>(-_offset(b) & (FILTER_ALIGN - 1))
     cdef int code = ST_OK
     memset(&f, 0, sizeof(FilterC))
-    memset(zeros, 0, FILTER_ALIGN)
     f.seed = b.o.seed
     f.level = b.o.level
     f.prefix_kind = b.o.prefix_kind
@@ -491,7 +511,7 @@ cdef int _write_filter(BuilderC* b, char* header, uint64_t* at, uint64_t* size, 
     if b.o.millibits and b.hashes.len:
         code = _build_filter(b, &f, &alloc, st)
         if code == ST_OK:
-            code = _emit(b, zeros, padding, st)
+            code = _emit_zeros(b, -_offset(b) & (FILTER_ALIGN - 1), st)
     at[0] = _offset(b)
     size[0] = f.n_blocks * FILTER_BLOCK_BYTES
     if code == ST_OK:
@@ -568,10 +588,13 @@ cdef int _write_index(BuilderC* b, uint64_t* at, uint64_t* size, Status* st) noe
 cdef int _write_tail(BuilderC* b, Status* st) noexcept nogil:
     cdef char footer[FOOTER_SIZE]
     cdef uint64_t at[8]            # offset and size of index, filter, range deletes, properties
+    cdef uint64_t padding = builder_padding(b)
     cdef int code, i
     memset(footer, 0, FOOTER_SIZE)
     b.s.data_bytes = _offset(b)
     code = _write_index(b, &at[0], &at[1], st)
+    if code == ST_OK:
+        code = _emit_zeros(b, padding, st)
     if code == ST_OK:
         code = _write_filter(b, footer, &at[2], &at[3], st)
     if code == ST_OK:

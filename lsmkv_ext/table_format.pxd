@@ -22,6 +22,8 @@ cdef enum:
     FOOTER_SUM_AT = 144
     FOOTER_MAGIC_AT = 152
     TABLE_VERSION = 1
+    OPEN_ALLOWANCE = 16 << 20      # opening a table takes at most so many bytes more than its file has
+    RANGE_COST = 48                # and a range delete at most so many beside its bytes
     FILTER_ALIGN = 64
     # kinds of section, for the checksum's seed
     KIND_DATA = 1
@@ -60,6 +62,12 @@ cdef extern from * nogil:
     """
     const uint64_t LSM_TABLE_MAGIC
     const uint64_t LSM_FRAME_SEED
+
+
+cdef inline uint64_t block_cost(uint64_t sep_len) noexcept nogil:
+    """What one block takes in the index of an open table, at most: offset, place of the separator, cached block,
+    8-byte prefixes (8/7 of one), and the separator."""
+    return 40 + sep_len
 
 
 cdef inline uint64_t section_seed(int kind, uint64_t offset) noexcept nogil:

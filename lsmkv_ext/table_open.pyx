@@ -1,5 +1,5 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext cimport native
@@ -26,6 +26,7 @@ from lsmkv_ext.table_format cimport (
     KIND_PROPS,
     KIND_RANGES,
     LSM_TABLE_MAGIC,
+    OPEN_ALLOWANCE,
     PROP_DATA_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
@@ -66,7 +67,28 @@ cdef enum:
     MIN_INDEX_ENTRY = 4            # bytes: four lengths of one byte each
     MIN_RANGE = 4                  # bytes: three numbers and a stop key
 
-cdef uint64_t MAX_SEPARATORS = 1ULL << 32
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
+    """n bytes out of the table's allowance; NULL with *st set. Sizes come from the file, which may be hostile: the writer
+    sees to it that a table of its own always stays within (builder_padding)."""
+    cdef void* p
+    if n > t.room:
+        fail_corrupt(st, "table asks for more memory than its size allows", t.number, t.file_size)
+        return NULL
+    p = malloc(n if n else 1)
+    if p == NULL:
+        fail_memory(st, "table")
+        return NULL
+    t.room -= n
+    return p
+
+
+cdef void _give_back(TableC* t, void* p, uint64_t n) noexcept nogil:
+    if p != NULL:
+        t.room += n
+        free(p)
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -117,26 +139,27 @@ cdef int frame_unpack(TableC* t, const char* frame, size_t n, uint32_t raw_size,
 
 cdef int _section(TableC* t, uint64_t at, uint64_t size, int kind, char** raw, size_t* raw_len,
                   Status* st) noexcept nogil:
-    """Reads, checks and unpacks one framed section into memory that the caller owns."""
+    """Reads, checks and unpacks one framed section into memory that the caller owns. (A stored one keeps its trailer.)"""
     cdef uint32_t raw_size = 0
     cdef int compression = 0
     cdef int code
-    cdef char* frame = <char*>malloc(size if size else 1)
+    cdef char* frame = <char*>_claim(t, size, st)
     raw[0] = NULL
     raw_len[0] = 0
     if frame == NULL:
-        return fail_memory(st, "table section")
+        return st.code
     code = table_pread(t, frame, size, at, st)
     if code == ST_OK:
         code = frame_check(t, frame, size, kind, at, &raw_size, &compression, st)
+    if code == ST_OK and compression == FRAME_STORED:
+        raw[0] = frame
+        raw_len[0] = raw_size
+        return ST_OK
     if code == ST_OK:
-        raw[0] = <char*>malloc(<size_t>raw_size + 1)
-        if raw[0] == NULL:
-            code = fail_memory(st, "table section")
-        else:
-            code = frame_unpack(t, frame, size, raw_size, compression, raw[0], at, st)
-            raw_len[0] = raw_size
-    free(frame)
+        raw[0] = <char*>_claim(t, raw_size, st)
+        code = st.code if raw[0] == NULL else frame_unpack(t, frame, size, raw_size, compression, raw[0], at, st)
+        raw_len[0] = raw_size
+    _give_back(t, frame, size)
     return code
 
 
@@ -214,9 +237,9 @@ cdef int _copy_prop(TableC* t, int id, char** out, size_t* out_len, Status* st) 
     cdef size_t n = 0
     if not _find_prop(t, id, &p, &n) or n > MAX_KEY:
         return fail_corrupt(st, "properties lack the key range", t.number, t.props_at)
-    out[0] = <char*>malloc(n + 1)
+    out[0] = <char*>_claim(t, n, st)
     if out[0] == NULL:
-        return fail_memory(st, "key range")
+        return st.code
     memcpy(out[0], p, n)
     out_len[0] = n
     return ST_OK
@@ -271,79 +294,57 @@ cdef const char* _index_entry(const char* p, const char* end, IndexEntry* e) noe
 
 
 cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Bytes of all separators, or UINT64_MAX where the index is not what it should be."""
+    """Bytes of all separators behind what they have in common, or UINT64_MAX where the index is not what it should be."""
     cdef const char* end = p + n
     cdef uint64_t total = 0, klen = 0, at = 0
     cdef IndexEntry e
-    cdef uint32_t _i
-    for _i in range(t.n_blocks):
+    cdef uint32_t i
+    for i in range(t.n_blocks):
         p = _index_entry(p, end, &e)
         if p == NULL or e.shared > klen or e.size < FRAME_TRAILER or e.size > t.data_end - at:
             return <uint64_t>-1
         klen = e.shared + e.unshared
         if klen > MAX_KEY:
             return <uint64_t>-1
+        # What each shares with the one before it, all share.
+        t.common_len = min(t.common_len, e.shared) if i else klen
         total += klen
         at += e.size
-    if p != end or at != t.data_end or total > MAX_SEPARATORS:
+    if p != end or at != t.data_end:
         return <uint64_t>-1
-    return total
+    return total - t.common_len * t.n_blocks
 
 
 cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Whole separators one after the other; -1 where they are not increasing."""
+    """Separators one after the other, without what they have in common; -1 where they are not increasing."""
     cdef const char* end = p + n
     cdef uint64_t at = 0
     cdef uint64_t before = 0
+    cdef uint64_t shared
     cdef IndexEntry e
     cdef uint32_t i
     t.offsets[0] = 0
     t.sep_at[0] = 0
     for i in range(t.n_blocks):
         p = _index_entry(p, end, &e)
-        if e.shared:
-            memcpy(t.seps + at, t.seps + before, e.shared)
-        memcpy(t.seps + at + e.shared, e.suffix, e.unshared)
-        if i and lsm_compare(t.seps + before, at - before, t.seps + at, e.shared + e.unshared) >= 0:
+        if i == 0:
+            memcpy(t.common, e.suffix, t.common_len)
+            e.shared = t.common_len
+            e.suffix += t.common_len
+            e.unshared -= t.common_len
+        shared = e.shared - t.common_len
+        memcpy(t.seps + at, t.seps + before, shared)
+        memcpy(t.seps + at + shared, e.suffix, e.unshared)
+        if i and lsm_compare(t.seps + before, at - before, t.seps + at, shared + e.unshared) >= 0:
             return -1
         before = at
-        at += e.shared + e.unshared
+        at += shared + e.unshared
         t.sep_at[i + 1] = at
         t.offsets[i + 1] = t.offsets[i] + e.size
     return 0
 
 
-cdef int _cut_common(TableC* t) noexcept nogil:
-    """What the first and the last separator share, all share; it is kept once."""
-    cdef uint32_t last = t.n_blocks - 1
-    cdef const char* z = t.seps + t.sep_at[last]
-    cdef size_t limit = min(t.sep_at[1], t.sep_at[t.n_blocks] - t.sep_at[last])
-    cdef size_t n = 0
-    cdef uint64_t at, size
-    cdef uint64_t to = 0
-    cdef uint32_t i
-    while n < limit and t.seps[n] == z[n]:
-        n += 1
-    t.common = <char*>malloc(n + 1)
-    if t.common == NULL:
-        return -1
-    memcpy(t.common, t.seps, n)
-    t.common_len = n
-    for i in range(t.n_blocks):
-        at = t.sep_at[i] + n
-        size = t.sep_at[i + 1] - at
-        t.sep_at[i] = to
-        # Each separator moves towards the front, over bytes that were moved already.
-        while size:
-            t.seps[to] = t.seps[at]
-            to += 1
-            at += 1
-            size -= 1
-    t.sep_at[t.n_blocks] = to
-    return 0
-
-
-cdef int _grow_tree(TableC* t) noexcept nogil:
+cdef int _grow_tree(TableC* t, Status* st) noexcept nogil:
     """Level 0: the prefixes; each level above: the last of every group of INDEX_FANOUT."""
     cdef uint64_t n = t.n_blocks
     cdef uint64_t padded, i
@@ -351,10 +352,10 @@ cdef int _grow_tree(TableC* t) noexcept nogil:
     while True:
         padded = (n + INDEX_FANOUT - 1) // INDEX_FANOUT * INDEX_FANOUT
         if level >= INDEX_MAX_LEVELS:
-            return -1
-        t.levels[level] = <uint64_t*>malloc(padded * 8)
+            return fail_corrupt(st, "index of more blocks than a table has", t.number, t.index_at)
+        t.levels[level] = <uint64_t*>_claim(t, padded * 8, st)
         if t.levels[level] == NULL:
-            return -1
+            return st.code
         t.memory += padded * 8
         for i in range(padded):
             if i >= n:
@@ -369,30 +370,42 @@ cdef int _grow_tree(TableC* t) noexcept nogil:
         n = padded // INDEX_FANOUT
     t.n_levels = level
     t.max_prefix = t.levels[0][t.n_blocks - 1]
-    return 0
+    return ST_OK
+
+
+cdef int _claim_index(TableC* t, uint64_t seps, Status* st) noexcept nogil:
+    cdef uint64_t places = <uint64_t>t.n_blocks + 1
+    t.sep_at = <uint64_t*>_claim(t, places * 8, st)
+    if t.sep_at != NULL:
+        t.offsets = <uint64_t*>_claim(t, places * 8, st)
+    if t.offsets != NULL:
+        t.seps = <char*>_claim(t, seps, st)
+    if t.seps != NULL:
+        t.common = <char*>_claim(t, t.common_len, st)
+    if t.common != NULL:
+        t.blocks = <BlockC**>_claim(t, places * sizeof(BlockC*), st)
+    if t.blocks == NULL:
+        return st.code
+    memset(t.blocks, 0, places * sizeof(BlockC*))
+    return ST_OK
 
 
 cdef int _decode_index(TableC* t, const char* raw, size_t n, Status* st) noexcept nogil:
     cdef uint64_t seps
     cdef uint64_t blocks = t.n_blocks
+    cdef int code
     if blocks > n // MIN_INDEX_ENTRY:
         return fail_corrupt(st, "index has fewer entries than the table has blocks", t.number, t.index_at)
     seps = _measure_index(t, raw, n)
     if seps == <uint64_t>-1:
         return fail_corrupt(st, "damaged index", t.number, t.index_at)
-    t.sep_at = <uint64_t*>malloc((blocks + 1) * 8)
-    t.offsets = <uint64_t*>malloc((blocks + 1) * 8)
-    t.seps = <char*>malloc(seps + 1)
-    t.blocks = <BlockC**>calloc(blocks + 1, sizeof(BlockC*))
-    if t.sep_at == NULL or t.offsets == NULL or t.seps == NULL or t.blocks == NULL:
-        return fail_memory(st, "table index")
+    code = _claim_index(t, seps, st)
+    if code != ST_OK:
+        return code
     if _fill_index(t, raw, n) != 0:
         return fail_corrupt(st, "separators of the index are out of order", t.number, t.index_at)
-    if blocks:
-        if _cut_common(t) != 0 or _grow_tree(t) != 0:
-            return fail_memory(st, "table index")
     t.memory += (blocks + 1) * 24 + seps + t.common_len
-    return ST_OK
+    return _grow_tree(t, st) if blocks else ST_OK
 
 
 cdef int _read_index(TableC* t, Status* st) noexcept nogil:
@@ -401,7 +414,7 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
     cdef int code = _section(t, t.index_at, t.index_size, KIND_INDEX, &raw, &n, st)
     if code == ST_OK:
         code = _decode_index(t, raw, n, st)
-    free(raw)
+    _give_back(t, raw, n)
     return code
 
 
@@ -432,9 +445,9 @@ cdef int _decode_ranges(TableC* t, size_t n, Status* st) noexcept nogil:
     cdef uint32_t i
     if count > n // MIN_RANGE:
         return fail_corrupt(st, "fewer range deletes than the properties say", t.number, t.ranges_at)
-    t.range_deletes = <RangeDelete*>malloc((count + 1) * sizeof(RangeDelete))
+    t.range_deletes = <RangeDelete*>_claim(t, count * sizeof(RangeDelete), st)
     if t.range_deletes == NULL:
-        return fail_memory(st, "range deletes")
+        return st.code
     for i in range(<uint32_t>count):
         p = _range_entry(p, end, &t.range_deletes[i])
         if p == NULL:
@@ -469,9 +482,9 @@ cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
     cdef char* bits = NULL
     cdef int code
     if t.filter_size:
-        t.filter_alloc = malloc(t.filter_size + FILTER_ALIGN)
+        t.filter_alloc = _claim(t, t.filter_size + FILTER_ALIGN, st)
         if t.filter_alloc == NULL:
-            return fail_memory(st, "filter")
+            return st.code
         bits = <char*>((<size_t>t.filter_alloc + FILTER_ALIGN - 1) & ~<size_t>(FILTER_ALIGN - 1))
         lsm_advise_huge(bits, t.filter_size)
         code = table_pread(t, bits, t.filter_size, t.filter_at, st)
@@ -519,6 +532,7 @@ cdef int table_open(TableC* t, char* path, CacheC* cache, FdPoolC* fds, uint64_t
     t.global_seq = global_seq
     t.memory = sizeof(TableC)
     code = _open_file(t, st)
+    t.room = t.file_size + OPEN_ALLOWANCE
     if code == ST_OK:
         code = _read_footer(t, st)
     if code == ST_OK:

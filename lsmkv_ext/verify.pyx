@@ -19,7 +19,7 @@ from lsmkv_ext.buffer cimport GrowBuf, buf_assign, buf_free
 from lsmkv_ext.filter cimport FILTER_ABSENT, filter_probe, filter_problem_text
 from lsmkv_ext.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
 from lsmkv_ext.table cimport ReadContext, Table, TableC, table_find_block, table_load_block, table_unpin
-from lsmkv_ext.table_format cimport FILTER_ALIGN, PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES
+from lsmkv_ext.table_format cimport PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES
 from lsmkv_ext.table_open cimport table_pread, table_prop
 from lsmkv_ext.types cimport lsm_compare
 
@@ -149,16 +149,18 @@ cdef list _verify_padding(Table table):
     """The bytes between index and filter are zero: nothing reads them, but a flipped bit there is a failing disk."""
     cdef TableC* t = table.c
     cdef uint64_t at = t.index_at + t.index_size
-    cdef char padding[FILTER_ALIGN]
+    cdef char padding[4096]
     cdef Status st
-    if t.filter_at <= at or t.filter_at - at > FILTER_ALIGN:
-        return []
+    cdef size_t n, i
     status_clear(&st)
-    table_pread(t, padding, <size_t>(t.filter_at - at), at, &st)
-    raise_status(&st, table.path)
-    for i in range(<int>(t.filter_at - at)):
-        if padding[i]:
-            return [_finding(at + i, "padding before the filter is not zero")]
+    while at < t.filter_at:
+        n = <size_t>min(t.filter_at - at, sizeof(padding))
+        table_pread(t, padding, n, at, &st)
+        raise_status(&st, table.path)
+        for i in range(n):
+            if padding[i]:
+                return [_finding(at + i, "padding before the filter is not zero")]
+        at += n
     return []
 
 
