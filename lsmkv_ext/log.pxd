@@ -3,7 +3,8 @@
 #
 # One appender at a time (the engine's writer slot). log_sync may run beside it, off the GIL, from any thread.
 # The file is mapped a window at a time, so that resident memory stays small; it is never truncated while mapped, and
-# posix_fallocate comes before each store, so that a full disk is ENOSPC and never SIGBUS.
+# posix_fallocate comes before each store, so that a full disk is ENOSPC and never SIGBUS. It is also paved with zeros a step ahead: a
+# write call brings pages into the cache by the hundred, where the first store to each would be a fault that costs ten times as much.
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.types cimport pthread_cond_t, pthread_mutex_t
@@ -15,6 +16,7 @@ cdef enum:
     LOG_SLOT_A = 512        # two alternating "known synced" slots
     LOG_SLOT_B = 1024
     LOG_WINDOW = 4 << 20
+    LOG_STEP = 256 << 10    # paved at a time
     LOG_BATCH = 1           # record type
 
 ctypedef struct LogC:
@@ -27,6 +29,7 @@ ctypedef struct LogC:
     char* window
     uint64_t window_start
     uint64_t window_size
+    uint64_t paved          # stores up to here meet pages that are in the cache; never behind the window's end
     char* scratch           # write mode: the record under construction
     size_t scratch_size
     pthread_mutex_t sync_mutex

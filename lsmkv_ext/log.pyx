@@ -55,7 +55,6 @@ from lsmkv_ext.errors import IOError as LsmIOError
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* addr, size_t n, int prot, int flags, int fd, long offset)
     int munmap(void* addr, size_t n)
-    int madvise(void* addr, size_t n, int advice)
     int PROT_READ, PROT_WRITE, MAP_SHARED
     void* MAP_FAILED
 
@@ -67,11 +66,9 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from * nogil:
     """
-    #ifndef MADV_POPULATE_WRITE
-    #define MADV_POPULATE_WRITE 23
-    #endif
+    static const char lsm_zeros[256 << 10];
     """
-    int MADV_POPULATE_WRITE
+    const char lsm_zeros[]
 
 cdef const char* MAGIC = b"lsmkvlog"
 
@@ -116,6 +113,29 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
     log.window = <char*>p
     log.window_start = start
     log.window_size = size
+    # The page that `offset` is in may hold records.
+    log.paved = (log.offset + PAGE - 1) & ~<uint64_t>(PAGE - 1)
+    return ST_OK
+
+
+cdef int pave(LogC* log, size_t n, Status* st) noexcept nogil:
+    """Makes room for n bytes behind `offset`: in the file, in the window, in the page cache."""
+    cdef uint64_t step, goal
+    cdef int err
+    if log.window == NULL or log.offset - log.window_start + n > log.window_size:
+        if map_window(log, n, st) != ST_OK:
+            return st.code
+    goal = log.offset + n + LOG_STEP
+    if goal > log.window_start + log.window_size:
+        goal = log.window_start + log.window_size
+    while log.paved < goal:
+        step = goal - log.paved
+        if step > LOG_STEP:
+            step = LOG_STEP
+        err = file_pwrite(log.fd, lsm_zeros, step, log.paved)
+        if err != 0:
+            return fail_io(st, b"log: no room", err)
+        log.paved += step
     return ST_OK
 
 
@@ -123,8 +143,8 @@ cdef char* log_reserve(LogC* log, size_t n, Status* st) noexcept nogil:
     cdef size_t total = LOG_RECORD_HEADER + padded(n)
     cdef char* grown
     if log.mapped:
-        if log.window == NULL or log.offset - log.window_start + total > log.window_size:
-            if map_window(log, total, st) != ST_OK:
+        if log.offset + total > log.paved:
+            if pave(log, total, st) != ST_OK:
                 return NULL
         return log.window + (log.offset - log.window_start) + LOG_RECORD_HEADER
     if log.scratch_size < total:
@@ -268,6 +288,7 @@ cdef void log_unmap(LogC* log) noexcept nogil:
         munmap(log.window, log.window_size)
         log.window = NULL
         log.window_size = 0
+        log.paved = 0
 
 
 cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
