@@ -42,12 +42,17 @@ cdef extern from * nogil:
         }
         return (int)(all & 1);
     }
-    /* bit i of the result: line i may hold the key; ks[i] = 0 is no line, and always may */
-    static inline uint32_t lsm_filter_test_lines_portable(const uint8_t* const* lines, const uint8_t* ks, int n,
-                                                          uint32_t h) {
+    typedef struct {
+        const uint8_t* line;
+        void* owner;
+        uint32_t k;             /* 0 is no line to ask, and always "maybe" */
+        uint32_t level;
+    } lsm_filter_question;
+    /* bit i of the result: question i's "maybe" */
+    static inline uint32_t lsm_filter_ask_portable(const lsm_filter_question* q, int n, uint32_t h) {
         uint32_t maybe = 0;
         for (int i = 0; i < n; i++)
-            maybe |= (uint32_t)(ks[i] == 0 || lsm_filter_test_line(lines[i], h, ks[i])) << i;
+            maybe |= (uint32_t)(q[i].k == 0 || lsm_filter_test_line(q[i].line, h, q[i].k)) << i;
         return maybe;
     }
     #if defined(__x86_64__)
@@ -76,7 +81,7 @@ cdef extern from * nogil:
     }
     /* The same hash in many lines: what to look for is computed once, then each line costs two loads and a test. */
     __attribute__((target("avx2")))
-    static uint32_t lsm_filter_test_lines_avx2(const uint8_t* const* lines, const uint8_t* ks, int n, uint32_t h) {
+    static uint32_t lsm_filter_ask_avx2(const lsm_filter_question* q, int n, uint32_t h) {
         const __m256i hashes = _mm256_set1_epi32((int)h);
         const __m256i one = _mm256_set1_epi32(1);
         const __m256i va = _mm256_mullo_epi32(hashes, _mm256_loadu_si256((const __m256i*)LSM_FILTER_MUL));
@@ -86,10 +91,10 @@ cdef extern from * nogil:
         const __m256i bit_b = _mm256_sllv_epi32(one, _mm256_srli_epi32(_mm256_slli_epi32(vb, 4), 27));
         uint32_t maybe = 0;
         for (int i = 0; i < n; i++) {
-            const uint32_t k = ks[i], lanes = k < 8 ? k : 8;
+            const uint32_t k = q[i].k, lanes = k < 8 ? k : 8;
             if (k == 0) { maybe |= (uint32_t)1 << i; continue; }
-            const __m256i low = _mm256_loadu_si256((const __m256i*)lines[i]);
-            const __m256i high = _mm256_loadu_si256((const __m256i*)(lines[i] + 32));
+            const __m256i low = _mm256_loadu_si256((const __m256i*)q[i].line);
+            const __m256i high = _mm256_loadu_si256((const __m256i*)(q[i].line + 32));
             const __m256i seen_a = _mm256_castps_si256(_mm256_blendv_ps(
                 _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, word_a)),
                 _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, word_a)), _mm256_castsi256_ps(va)));
@@ -116,9 +121,8 @@ cdef extern from * nogil:
     static inline int lsm_filter_test(const uint8_t* line, uint32_t h, uint32_t k) {
         return lsm_filter_simd ? lsm_filter_test_line_avx2(line, h, k) : lsm_filter_test_line(line, h, k);
     }
-    static inline uint32_t lsm_filter_test_lines(const uint8_t* const* lines, const uint8_t* ks, int n, uint32_t h) {
-        return lsm_filter_simd ? lsm_filter_test_lines_avx2(lines, ks, n, h)
-                               : lsm_filter_test_lines_portable(lines, ks, n, h);
+    static inline uint32_t lsm_filter_ask(const lsm_filter_question* q, int n, uint32_t h) {
+        return lsm_filter_simd ? lsm_filter_ask_avx2(q, n, h) : lsm_filter_ask_portable(q, n, h);
     }
     #else
     static int lsm_filter_simd = 0;
@@ -126,8 +130,8 @@ cdef extern from * nogil:
     static inline int lsm_filter_test(const uint8_t* line, uint32_t h, uint32_t k) {
         return lsm_filter_test_line(line, h, k);
     }
-    static inline uint32_t lsm_filter_test_lines(const uint8_t* const* lines, const uint8_t* ks, int n, uint32_t h) {
-        return lsm_filter_test_lines_portable(lines, ks, n, h);
+    static inline uint32_t lsm_filter_ask(const lsm_filter_question* q, int n, uint32_t h) {
+        return lsm_filter_ask_portable(q, n, h);
     }
     #endif
     #endif
@@ -136,9 +140,13 @@ cdef extern from * nogil:
     uint32_t lsm_filter_remix(uint64_t hash) noexcept
     bint lsm_filter_test_line(const uint8_t* line, uint32_t h, uint32_t k) noexcept      # portable
     bint lsm_filter_test(const uint8_t* line, uint32_t h, uint32_t k) noexcept           # the faster one
-    # Up to 32 lines and one hash: bit i of the answer is line i's "maybe"; ks[i] = 0 is no line, and always maybe.
-    uint32_t lsm_filter_test_lines(const uint8_t** lines, const uint8_t* ks, int n, uint32_t h) noexcept
-    uint32_t lsm_filter_test_lines_portable(const uint8_t** lines, const uint8_t* ks, int n, uint32_t h) noexcept
+    ctypedef struct FilterQuestion "lsm_filter_question":
+        const uint8_t* line
+        void* owner               # the asker's
+        uint32_t k                # 0 is no line to ask, and always "maybe"
+        uint32_t level            # the asker's
+    # Up to 32 lines and one hash: bit i of the answer is question i's "maybe".
+    uint32_t lsm_filter_ask(const FilterQuestion* q, int n, uint32_t h) noexcept
     bint lsm_filter_simd
     void lsm_filter_choose(bint on) noexcept
     void lsm_filter_prefetch "__builtin_prefetch"(const void* p) noexcept

@@ -847,8 +847,7 @@ def ask_all(list filters not None, const unsigned char[::1] key not None):
     """Whether each filter may hold the key, asked the way a lookup asks all tables on its way; None always may.
 
     All of one seed, at most 32."""
-    cdef const uint8_t* lines[32]
-    cdef uint8_t ks[32]
+    cdef FilterQuestion questions[32]
     cdef BlockedBloom bloom
     cdef uint64_t h = 0
     cdef size_t n = <size_t>key.shape[0]
@@ -857,12 +856,11 @@ def ask_all(list filters not None, const unsigned char[::1] key not None):
     if len(filters) > 32 or len({one.seed for one in filters if one is not None}) > 1:
         raise ValueError("at most 32 filters, all of one seed")
     for i in range(len(filters)):
-        ks[i] = 0
-        lines[i] = NULL
+        memset(&questions[i], 0, sizeof(FilterQuestion))
         if filters[i] is not None:
             bloom = filters[i]
             h = native.xxh3(<const char*>&key[0] if n else _EMPTY, n, bloom.f.seed)
-            ks[i] = <uint8_t>bloom.f.k
-            lines[i] = bloom.f.bits + lsm_filter_block(h, bloom.f.n_blocks) * FILTER_BLOCK_BYTES
-    maybe = lsm_filter_test_lines(lines, ks, len(filters), lsm_filter_remix(h))
+            questions[i].k = bloom.f.k
+            questions[i].line = bloom.f.bits + lsm_filter_block(h, bloom.f.n_blocks) * FILTER_BLOCK_BYTES
+    maybe = lsm_filter_ask(questions, len(filters), lsm_filter_remix(h))
     return [bool((maybe >> i) & 1) for i in range(len(filters))]

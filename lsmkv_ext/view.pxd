@@ -31,7 +31,7 @@ cdef extern from * nogil:
 
 # Each event is counted once; lookups, checks and positives are sums of these (engine.counters).
 ctypedef struct LevelCounters:
-    uint64_t negatives          # a healthy filter said no
+    uint64_t negatives          # a healthy filter said no; begins at phase
     uint64_t true_positives     # it said maybe, and the key was there
     uint64_t false_positives
     uint64_t unfiltered         # the table has no filter, or the hint said not to ask
@@ -41,7 +41,7 @@ ctypedef struct LevelCounters:
     uint64_t sampled_cached
     uint64_t sampled_disk
     double designed_fpr_sum     # over the checks: the designed rate of the filter asked
-    uint64_t phase              # negatives before these counters began, for picking samples
+    uint64_t phase              # negatives counted elsewhere before, so that samples are picked as if in one row
 
 ctypedef struct Counters:
     LevelCounters levels[MAX_LEVELS]

@@ -7,13 +7,14 @@ from lsmkv_ext.cache cimport cache_drain
 from lsmkv_ext.filter cimport (
     FILTER_ABSENT,
     FILTER_BLOCK_BYTES,
+    FilterQuestion,
     filter_designed_fpr,
     filter_probe,
+    lsm_filter_ask,
     lsm_filter_block,
     lsm_filter_prefetch,
     lsm_filter_remix,
     lsm_filter_test,
-    lsm_filter_test_lines,
 )
 from lsmkv_ext.memtable cimport (
     MemEntry,
@@ -35,7 +36,7 @@ from lsmkv_ext.table cimport (
     table_prefetch_block,
     table_unpin,
 )
-from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_now_ns, lsm_prefix8
+from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_now_ns, lsm_prefix8, lsm_unlikely
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -160,7 +161,7 @@ cdef void sample_negative(TableC* t, const Lookup* q, uint64_t hash, const ReadC
         c.sampled_bytes += t.offsets[i + 1] - t.offsets[i]
         if table_peek_block(t, i) != NULL:
             c.sampled_cached += 1
-            if (c.negatives + c.phase) % (SAMPLE_EVERY * TIME_EVERY) == 0:
+            if c.negatives % (SAMPLE_EVERY * TIME_EVERY) == 0:
                 time_cached(t, q, hash, rc, counters)
         else:
             c.sampled_disk += 1
@@ -193,14 +194,14 @@ cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Co
     return ST_OK if code == ST_NOT_FOUND else code
 
 
-cdef inline int count_negative(const TableSlot* slot, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters,
-                               LevelCounters* c, Status* st) noexcept nogil:
+cdef int count_negative(const TableSlot* slot, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters,
+                        LevelCounters* c, Status* st) noexcept nogil:
     """A healthy filter said no. ST_OK, or what proving it brought to light."""
     lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
     lsm_count(&c.negatives, 1)
-    if LSMKV_COUNTERS and (c.negatives + c.phase) % SAMPLE_EVERY == 0:
+    if LSMKV_COUNTERS and c.negatives % SAMPLE_EVERY == 0:
         sample_negative(slot.t, q, hash, rc, c, counters)
-    if counters.shadow_period and (c.negatives + c.phase) % counters.shadow_period == 0:
+    if counters.shadow_period and c.negatives % counters.shadow_period == 0:
         return prove_negative(slot.t, q, hash, rc, counters, st)
     return ST_OK
 
@@ -257,21 +258,19 @@ cdef int read_table(const TableSlot* slot, Lookup* q, uint64_t hash, bint asked,
 
 
 ctypedef struct Candidates:     # tables that may hold a key, newest first, and the filter lines that know more
-    int n
-    uint8_t ks[CANDIDATES]      # 0: no line to ask
-    uint8_t levels[CANDIDATES]
-    const uint8_t* lines[CANDIDATES]
-    TableSlot* slots[CANDIDATES]
+    int first                   # filled from the end: [first, CANDIDATES)
+    FilterQuestion questions[CANDIDATES]        # owner: the TableSlot
 
 
-cdef inline void add_candidate(Candidates* found, TableSlot* slot, int level, uint64_t hash, bint unasked) noexcept nogil:
-    cdef int i = found.n
-    found.slots[i] = slot
-    found.levels[i] = <uint8_t>level
-    found.ks[i] = 0 if unasked else <uint8_t>slot.k
-    found.lines[i] = slot_line(slot, hash)
-    lsm_filter_prefetch(found.lines[i])
-    found.n = i + 1
+cdef inline void add_candidate(Candidates* found, TableSlot* slot, int level, uint64_t hash) noexcept nogil:
+    cdef FilterQuestion* question
+    found.first -= 1
+    question = &found.questions[found.first]
+    question.line = slot_line(slot, hash)
+    lsm_filter_prefetch(question.line)
+    question.owner = slot
+    question.k = slot.k
+    question.level = level
 
 
 cdef int ask_foreign(const TableSlot* slot, Lookup* q, ReadContext* rc, Counters* counters, LevelCounters* c,
@@ -285,57 +284,92 @@ cdef int ask_foreign(const TableSlot* slot, Lookup* q, ReadContext* rc, Counters
     return read_table(slot, q, hash, count_maybe(slot, False, c), rc, c, st)
 
 
-cdef int ask_candidates(ViewC* v, Lookup* q, Candidates* found, ReadContext* rc, Counters* counters,
-                        Status* st) noexcept nogil:
-    """Every filter at once, then the tables that none of them ruled out, until one answers."""
-    cdef uint32_t maybe = lsm_filter_test_lines(found.lines, found.ks, found.n, lsm_filter_remix(q.hash))
+cdef int ask_maybe(ViewC* v, const TableSlot* slot, int level, Lookup* q, ReadContext* rc, Counters* counters,
+                   Status* st) noexcept nogil:
+    cdef LevelCounters* c = &counters.levels[level]
+    cdef bint unasked = q.skip_bottom_filter and level == v.bottom
+    if slot.foreign and not unasked:
+        return ask_foreign(slot, q, rc, counters, c, st)
+    return read_table(slot, q, hash_for(slot, q), count_maybe(slot, unasked, c), rc, c, st)
+
+
+cdef int ask_in_turn(ViewC* v, Lookup* q, Candidates* found, uint32_t maybe, ReadContext* rc, Counters* counters,
+                     Status* st) noexcept nogil:
+    """Newest first, until one answers; a filter behind that one is not counted."""
+    cdef FilterQuestion* question
     cdef TableSlot* slot
-    cdef LevelCounters* c
-    cdef bint unasked
     cdef int i, says
-    for i in range(found.n):
-        slot = found.slots[i]
-        c = &counters.levels[found.levels[i]]
-        if not (maybe >> i) & 1:
-            if count_negative(slot, q, q.hash, rc, counters, c, st) != ST_OK:
-                return FAILED
-            says = table_ranges_say(slot.t, q) if v.table_ranges else SAYS_NOTHING
+    for i in range(found.first, CANDIDATES):
+        question = &found.questions[i]
+        slot = <TableSlot*>question.owner
+        if maybe & 1:
+            says = ask_maybe(v, slot, question.level, q, rc, counters, st)
+        elif count_negative(slot, q, q.hash, rc, counters, &counters.levels[question.level], st) != ST_OK:
+            says = FAILED
         else:
-            unasked = q.skip_bottom_filter and found.levels[i] == v.bottom
-            if slot.foreign and not unasked:
-                says = ask_foreign(slot, q, rc, counters, c, st)
-            else:
-                says = read_table(slot, q, hash_for(slot, q), count_maybe(slot, unasked, c), rc, c, st)
+            says = table_ranges_say(slot.t, q) if v.table_ranges else SAYS_NOTHING
         if says != SAYS_NOTHING:
             return says
+        maybe >>= 1
     return SAYS_NOTHING
 
 
+cdef int ask_candidates(ViewC* v, Lookup* q, Candidates* found, ReadContext* rc, Counters* counters,
+                        Status* st) noexcept nogil:
+    """Every filter at once, then the tables that none of them ruled out."""
+    cdef int i = found.first
+    cdef uint32_t maybe
+    cdef TableSlot* slot
+    cdef LevelCounters* c
+    if q.skip_bottom_filter:
+        for i in range(found.first, CANDIDATES):
+            if found.questions[i].level == <uint32_t>v.bottom:
+                found.questions[i].k = 0
+    maybe = lsm_filter_ask(&found.questions[found.first], CANDIDATES - found.first, lsm_filter_remix(q.hash))
+    if maybe or v.table_ranges or counters.shadow_period:
+        return ask_in_turn(v, q, found, maybe, rc, counters, st)
+    # All of them said no: what count_negative does, in short, as this is where a lookup for nothing spends its time.
+    if LSMKV_COUNTERS:
+        for i in range(found.first, CANDIDATES):
+            slot = <TableSlot*>found.questions[i].owner
+            c = &counters.levels[found.questions[i].level]
+            c.designed_fpr_sum += slot.designed_fpr
+            c.negatives += 1
+            if lsm_unlikely(c.negatives % SAMPLE_EVERY == 0):
+                sample_negative(slot.t, q, q.hash, rc, c, counters)
+    return SAYS_NOTHING
+
+
+cdef inline void add_l0(const LevelC* l0, int start, int stop, Candidates* found, uint64_t key8, const Lookup* q) noexcept nogil:
+    cdef int i
+    for i in range(stop - 1, start - 1, -1):
+        if slot_holds(&l0.slots[i], key8, q.key, q.klen):
+            add_candidate(found, &l0.slots[i], 0, q.hash)
+
+
 cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
-    cdef TableSlot* deep[MAX_LEVELS]
     cdef Candidates found
+    cdef TableSlot* slot
     cdef LevelC* l0 = &v.levels[0]
     cdef uint64_t key8 = 0
     cdef int i, says
+    cdef int done = 0           # tables of L0
     if v.bottom < 0 or not view_key8(v, q.key, q.klen, &key8):
         return SAYS_NOTHING
+    while l0.n - done > CANDIDATES - MAX_LEVELS:
+        found.first = CANDIDATES
+        add_l0(l0, done, done + CANDIDATES - MAX_LEVELS, &found, key8, q)
+        says = ask_candidates(v, q, &found, rc, counters, st)
+        if says != SAYS_NOTHING:
+            return says
+        done += CANDIDATES - MAX_LEVELS
     # The lines of all filters are on their way before the first is asked; the deepest, the least likely in the cache, first.
+    found.first = CANDIDATES
     for i in range(v.n_deep - 1, -1, -1):
-        deep[i] = find_slot(&v.levels[v.deep[i]], key8, q.key, q.klen)
-        if deep[i] != NULL:
-            lsm_filter_prefetch(slot_line(deep[i], q.hash))
-    found.n = 0
-    for i in range(l0.n):
-        if slot_holds(&l0.slots[i], key8, q.key, q.klen):
-            if found.n == CANDIDATES - MAX_LEVELS:
-                says = ask_candidates(v, q, &found, rc, counters, st)
-                if says != SAYS_NOTHING:
-                    return says
-                found.n = 0
-            add_candidate(&found, &l0.slots[i], 0, q.hash, q.skip_bottom_filter and v.bottom == 0)
-    for i in range(v.n_deep):
-        if deep[i] != NULL:
-            add_candidate(&found, deep[i], v.deep[i], q.hash, q.skip_bottom_filter and v.bottom == v.deep[i])
+        slot = find_slot(&v.levels[v.deep[i]], key8, q.key, q.klen)
+        if slot != NULL:
+            add_candidate(&found, slot, v.deep[i], q.hash)
+    add_l0(l0, done, l0.n, &found, key8, q)
     return ask_candidates(v, q, &found, rc, counters, st)
 
 
@@ -477,7 +511,7 @@ cdef void counters_start(Counters* c, const Counters* like) noexcept nogil:
     memset(c, 0, sizeof(Counters))
     c.shadow_period = like.shadow_period
     for i in range(MAX_LEVELS):
-        c.levels[i].phase = like.levels[i].negatives + like.levels[i].phase
+        c.levels[i].negatives = c.levels[i].phase = like.levels[i].negatives
 
 
 cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
@@ -487,7 +521,7 @@ cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
     for i in range(MAX_LEVELS):
         a = &into.levels[i]
         b = &other.levels[i]
-        a.negatives += b.negatives
+        a.negatives += b.negatives - b.phase
         a.true_positives += b.true_positives
         a.false_positives += b.false_positives
         a.unfiltered += b.unfiltered
