@@ -23,8 +23,12 @@ build: $(VENV)/.built
 run: build
 	$(BIN)/python -m lsmkv_bench.demo
 
+# One worker more than there are processors: many a test waits for a child or a disk.
+JOBS ?= $(shell expr $$(nproc) + 1)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
 test: build
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # The README's table: 1M keys, about four minutes for three interleaved runs. RUNS=1 for a quick look.
 RUNS ?= 3
@@ -49,14 +53,14 @@ bench-full: build $(VENV)/.bench
 
 # The crash and fuzz tests at the size of `make test`, with their figures.
 crash: build
-	LSMKV_FIGURES=1 $(BIN)/python -m pytest tests/crash
+	LSMKV_FIGURES=1 $(PYTEST) tests/crash
 
 fuzz: build
-	$(BIN)/python -m pytest tests/fuzz
+	$(PYTEST) tests/fuzz
 
 # The same at full size: hours. LSMKV_SOAK_SCALE=0.01 gives a hundredth of it.
 soak: build
-	LSMKV_SOAK=1 $(BIN)/python -m pytest tests/crash tests/fuzz
+	LSMKV_SOAK=1 $(PYTEST) tests/crash tests/fuzz
 
 asan: build
 	tests/crash/sanitize.sh address tests

@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,26 @@ def kind_of(name: str) -> str | None:
     return head if head in ("MANIFEST", "CURRENT", "OPTIONS") else None
 
 
-def used(path: Path) -> int:
-    """The length of a file without the zeros that end it."""
-    return len(path.read_bytes().rstrip(b"\0"))
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the image: its bytes without the zeros that end it (a log is nearly all zeros), and its size."""
+
+    used: bytes
+    size: int
+
+    @staticmethod
+    def read(path: Path) -> File:
+        data = path.read_bytes()
+        return File(data.rstrip(b"\0"), len(data))
+
+    def write(self, path: Path) -> None:
+        with open(path, "wb") as file:
+            file.write(self.used)
+            file.truncate(self.size)
+
+
+def files_of(image: Path) -> dict[str, File]:
+    return {path.name: File.read(path) for path in sorted(image.iterdir())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,45 +95,30 @@ class Damage:
     how: str
     offset: int
 
-    def apply(self, path: Path, original: bytes) -> bool:
-        """Damages the file; False where that would change nothing."""
+    def apply(self, path: Path, original: File) -> None:
         if self.how == "cut":
             os.truncate(path, self.offset)
-            return True
-        if self.how == "flip":
-            with open(path, "r+b") as file:
-                file.seek(self.offset)
-                file.write(bytes([original[self.offset] ^ (1 << self.offset % 8)]))
-            return True
-        rest = len(original) - self.offset
-        if not original[self.offset :].strip(b"\0"):
-            return False
+            return
         with open(path, "r+b") as file:
             file.seek(self.offset)
-            file.write(bytes(min(rest, used_of(original) - self.offset)))
-        return True
-
-
-def used_of(data: bytes) -> int:
-    return len(data.rstrip(b"\0"))
+            if self.how == "flip":
+                byte = original.used[self.offset] if self.offset < len(original.used) else 0
+                file.write(bytes([byte ^ (1 << self.offset % 8)]))
+            else:
+                file.write(bytes(len(original.used) - self.offset))
 
 
 def plan(image: Path, step: int) -> Iterator[Damage]:
     """Every `step`-th offset of every file, each way; a log's empty tail only at a few places."""
-    for path in sorted(image.iterdir()):
-        if kind_of(path.name) is None:
+    for name, file in files_of(image).items():
+        if kind_of(name) is None:
             continue
-        end, size = used(path), path.stat().st_size
+        end, size = len(file.used), file.size
         offsets = list(range(0, end, step))
         tail = [at for at in (end, end + 1, end + 4096, size - 1) if end <= at < size]
         for how in HOW:
             for at in offsets + (tail if how != "zero" else []):
-                yield Damage(path.name, how, at)
-
-
-def listing(folder: Path) -> dict[str, bytes]:
-    """Every file that matters, with its bytes."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "LOCK"}
+                yield Damage(name, how, at)
 
 
 @dataclass
@@ -125,13 +127,16 @@ class Trial:
     place: Path
     wanted: dict[bytes, bytes]
     wal: str
+    files: dict[str, File] = field(init=False)
 
-    def run(self, damage: Damage, original: bytes) -> tuple[str, str | None]:
+    def __post_init__(self) -> None:
+        self.files = files_of(self.image)
+
+    def run(self, damage: Damage) -> tuple[str, str | None]:
         """The outcome in a word, and the problem if there is one."""
-        self._copy(damage.name)
+        self.copy(damage.name)
         try:
-            if not damage.apply(self.place / damage.name, original):
-                return "unchanged", None
+            damage.apply(self.place / damage.name, self.files[damage.name])
             before = self._stamps()
             began = time.process_time()
             try:
@@ -147,14 +152,14 @@ class Trial:
         finally:
             shutil.rmtree(self.place)
 
-    def _copy(self, victim: str) -> None:
+    def copy(self, victim: str) -> None:
         """Tables are never written in place, so all but the victim may be links."""
         self.place.mkdir()
-        for path in self.image.iterdir():
-            if path.name.endswith(".sst") and path.name != victim:
-                os.link(path, self.place / path.name)
+        for name, file in self.files.items():
+            if name.endswith(".sst") and name != victim:
+                os.link(self.image / name, self.place / name)
             else:
-                copy_sparse(path, self.place / path.name)
+                file.write(self.place / name)
 
     def _stamps(self) -> dict[str, tuple[int, int, int]]:
         out = {}
@@ -188,27 +193,17 @@ class Trial:
         return None if found == sorted(self.wanted.items()) else "the scan is wrong"
 
 
-def copy_sparse(source: Path, target: Path) -> None:
-    data = source.read_bytes()
-    with open(target, "wb") as file:
-        file.write(data.rstrip(b"\0"))
-        file.truncate(len(data))
-
-
 def sweep(image: str, place: str, wal: str, items: list[list[Any]], wanted: dict[str, str]) -> dict[str, Any]:
     """Runs a list of damages; the tally of outcomes and the problems."""
     contents = {k.encode("latin-1"): v.encode("latin-1") for k, v in wanted.items()}
     trial = Trial(Path(image), Path(place), contents, wal)
-    originals: dict[str, bytes] = {}
     tally: dict[str, int] = {}
     problems: list[str] = []
     for item in items:
         damage = Damage(*item)
-        if damage.name not in originals:
-            originals[damage.name] = (Path(image) / damage.name).read_bytes()
         # Ends the process with a traceback even if compiled code loops with the GIL held.
         faulthandler.dump_traceback_later(DEADLINE, exit=True)
-        outcome, problem = trial.run(damage, originals[damage.name])
+        outcome, problem = trial.run(damage)
         faulthandler.cancel_dump_traceback_later()
         key = f"{kind_of(damage.name)} {damage.how} {outcome}"
         tally[key] = tally.get(key, 0) + 1

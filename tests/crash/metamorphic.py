@@ -21,8 +21,6 @@ from sortedcontainers import SortedDict
 
 import lsmkv
 
-from .sizes import scratch
-
 Operation = tuple[Any, ...]
 
 _SMALL: dict[str, Any] = {"write_buffer_size": 64 << 10, "target_file_size": 32 << 10, "block_size": 1024}
@@ -378,7 +376,7 @@ def main() -> None:
     parser.add_argument("--options", choices=OPTION_SETS, default="small")
     parser.add_argument("--operations", type=int, default=5000)
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="lsmkv-", dir=scratch()))
+    folder = Path(tempfile.mkdtemp(prefix="lsmkv-"))
     try:
         print(run(given.seed, given.options, given.operations, folder) or "no mismatch")
     finally:

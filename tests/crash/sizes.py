@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 SOAK = os.environ.get("LSMKV_SOAK") == "1"
 # A factor on the soak sizes, to try out a soak run in minutes.
@@ -20,9 +19,3 @@ FIGURES: list[tuple[str, str]] = []
 def figure(what: str, value: object) -> None:
     """Adds a line to the summary that pytest prints at its end."""
     FIGURES.append((what, str(value)))
-
-
-def scratch() -> Path:
-    """A fast folder for files that need not outlive the machine: memory where there is some."""
-    shm = Path("/dev/shm")
-    return shm if os.access(shm, os.W_OK) else Path(os.environ.get("TMPDIR", "/tmp"))

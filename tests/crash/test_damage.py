@@ -10,7 +10,7 @@ import pytest
 
 from . import damage
 from .load import LOG_MODES
-from .sizes import figure, scratch, size
+from .sizes import figure, size
 
 STEP = size(16, 1)
 CHUNK = 400
@@ -18,7 +18,7 @@ CHUNK = 400
 
 @pytest.fixture(scope="module", params=LOG_MODES)
 def specimen(request):
-    folder = Path(tempfile.mkdtemp(prefix="lsmkv-", dir=scratch()))
+    folder = Path(tempfile.mkdtemp(prefix="lsmkv-"))
     wanted = damage.build(folder / "db", folder / "image", request.param)
     yield folder / "image", wanted, request.param
     shutil.rmtree(folder)
@@ -36,7 +36,7 @@ def test_the_undamaged_specimen_reads_right(specimen, folder):
     image, wanted, wal = specimen
     trial = damage.Trial(image, folder / "copy", wanted, wal)
     nothing = next(damage.plan(image, 1))
-    trial._copy(nothing.name)
+    trial.copy(nothing.name)
     with damage.lsmkv.open(folder / "copy", "w", **damage.OPTIONS, wal=wal) as db:
         assert dict(db.items()) == wanted
 
