@@ -7,7 +7,7 @@ ever runs, and the main thread only waits. Compiled code, because what is writte
 from cpython.exc cimport PyErr_CheckSignals
 
 import threading
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock, get_ident, start_new_thread
 
 
 def undivided(work, bint patient=False):
@@ -26,6 +26,13 @@ def undivided(work, bint patient=False):
     return outcome.wait(patient)
 
 
+cdef object _forget_this_thread():
+    """Whoever asks for `current_thread()` (a join, a log message) enters this thread among the living, and before Python 3.13 nothing
+    takes it out of there again."""
+    with threading._active_limbo_lock:
+        threading._active.pop(get_ident(), None)
+
+
 cdef class _Outcome:
     cdef object result
     cdef object error
@@ -41,6 +48,7 @@ cdef class _Outcome:
         except BaseException as error:
             self.error = error
         finally:
+            _forget_this_thread()
             self.ended.release()
 
     cdef object wait(self, bint patient):
