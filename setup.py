@@ -2,6 +2,7 @@
 
 LSMKV_DEBUG=1        bounds checks, invariants, no optimisation
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
+LSMKV_OPTIMIZE=...   the compiler's -O, for a build that counts more than what it builds
 LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
 LSMKV_ONLY=a,b       builds just these modules
 """
@@ -21,9 +22,11 @@ ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
 compile_args = ["-std=c11", "-g", "-fno-strict-aliasing", "-Wno-unused-function", "-fvisibility=hidden"]
 link_args = ["-pthread"]
-compile_args += ["-O1", "-fno-omit-frame-pointer"] if DEBUG or SANITIZE else ["-O3"]
+compile_args.append("-O" + os.environ.get("LSMKV_OPTIMIZE", "1" if DEBUG or SANITIZE else "3"))
+if DEBUG or SANITIZE:
+    compile_args.append("-fno-omit-frame-pointer")
 if SANITIZE:
-    compile_args.append(f"-fsanitize={SANITIZE}")
+    compile_args += [f"-fsanitize={SANITIZE}", "-g1"]
     link_args.append(f"-fsanitize={SANITIZE}")
 if platform.system() == "Linux":
     link_args.append("-ldl")

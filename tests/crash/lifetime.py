@@ -83,13 +83,15 @@ def close_race(folder: str, options: dict[str, Any], seed: int, delay: float) ->
     return strange
 
 
-def close_during_first_order(folder: str) -> list[str]:
-    """Closes while other threads ask for the first ordered view of a large memtable, which takes a while."""
+def close_during_first_order(folder: str, delay: float) -> list[str]:
+    """Closes while other threads ask for the first ordered view of a large memtable, which takes a while. A reader's
+    handle: before a writer's closes, its last flush has made that order already."""
     strange: list[str] = []
-    db = lsmkv.open(folder)
-    with db.write_batch() as batch:
+    writer = lsmkv.open(folder)
+    with writer.write_batch() as batch:
         for n in range(200_000):
             batch.put(b"%d" % hash(n * 7919), b"")
+    db = lsmkv.open(folder, "r")
     started = threading.Barrier(4)
 
     def look() -> None:
@@ -105,9 +107,11 @@ def close_during_first_order(folder: str) -> list[str]:
     for thread in threads:
         thread.start()
     started.wait()
+    time.sleep(delay)
     db.close()
     for thread in threads:
         thread.join()
+    writer.close()
     return strange
 
 

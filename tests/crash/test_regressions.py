@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import shutil
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import xxhash
@@ -68,15 +70,23 @@ def test_an_unsynced_log_head_made_the_next_open_fail_after_a_power_cut(lab, fol
 def test_a_close_while_an_iterator_was_being_made_crashed(lab, folder):
     """Sorting the memtable for it let the GIL go uncounted, so that close emptied the half-made iterator."""
     for number in range(5):
-        outcome = lab.run("close_during_first_order", folder=str(folder / str(number)))
+        call = {"folder": str(folder / str(number)), "delay": number / 100}
+        outcome = lab.run("close_during_first_order", **call)
         assert outcome.ok, outcome.words()
         assert outcome.value == []
 
 
-def test_a_close_while_a_writer_rotated_the_log_crashed(lab, folder):
+@pytest.fixture
+def on_disk():
+    """A folder that is most likely not in memory, so that creating a file lets other threads run for a while."""
+    with tempfile.TemporaryDirectory(prefix="lsmkv-", dir="/var/tmp") as path:
+        yield Path(path)
+
+
+def test_a_close_while_a_writer_rotated_the_log_crashed(lab, on_disk):
     """The rotation was not in flight for close, which took the view from under it."""
-    for number in range(10):
-        call = {"folder": str(folder / str(number)), "options": TINY, "delay": number / 200}
+    for number in range(20):
+        call = {"folder": str(on_disk / str(number)), "options": TINY, "delay": number / 400}
         outcome = lab.run("close_during_rotation", **call)
         assert outcome.ok, outcome.words()
         assert outcome.value == []
