@@ -87,6 +87,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._configure(
             versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync
         )
+        self._set_row_cache(options.row_bytes)
         self._set_shadow(options)
         memtables = versions.memtables() or [recovery.empty_memtable(versions)]
         writer = versions.logs.get(memtables[0].number)
@@ -360,6 +361,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             self._versions.options = options
             recovery.write_options(self._versions)
         self._scheduler.share_memory()
+        self._set_row_cache(options.row_bytes)
         self._set_shadow(options)
         if options.sync_interval_ms:
             self._scheduler.ensure_timer()

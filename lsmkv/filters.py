@@ -66,7 +66,8 @@ def _measured(counters: Mapping[str, Any]) -> tuple[dict[int, float], dict[int, 
     asked = [_count(c, "checks") + _count(c, "unfiltered") + _count(c, "fail_open") for c in levels]
     found = [_count(c, "true_positives") for c in levels]
     # What no filter helped to find was found where tables have none: say, in the deepest such level.
-    elsewhere = counters.get("gets_found", 0) - counters.get("memtable_hits", 0) - sum(found)
+    in_memory = counters.get("memtable_hits", 0) + counters.get("row_hits", 0)
+    elsewhere = counters.get("gets_found", 0) - in_memory - sum(found)
     bare = [i for i, c in enumerate(levels) if _count(c, "unfiltered") + _count(c, "fail_open")]
     if bare and elsewhere > 0:
         found[bare[-1]] += elsewhere

@@ -118,6 +118,7 @@ class ReadStats:
     found: int
     missing: int
     memtable_hits: int
+    row_hits: int
     seeks: int
     nexts: int
     disk_reads: int
@@ -382,6 +383,7 @@ def _reads(raw: Raw) -> ReadStats:
         found=found,
         missing=gets - found,
         memtable_hits=_int(raw, "memtable_hits"),
+        row_hits=_int(raw, "row_hits"),
         seeks=_int(raw, "seeks"),
         nexts=_int(raw, "nexts"),
         disk_reads=disk_reads,

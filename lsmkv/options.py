@@ -35,6 +35,7 @@ class Options:
     write_buffer_size: int = 64 * MIB
     max_write_buffers: int = 3
     block_cache_size: int = 64 * MIB
+    row_cache_size: int | None = None
     block_size: int = 4096
     compression: Compression | tuple[Compression, ...] = "lz4"
     bits_per_key: float | tuple[float, ...] | str = 10.0
@@ -67,6 +68,18 @@ class Options:
                 "l0_compaction_trigger <= l0_slowdown_trigger <= l0_stop_trigger must hold, got "
                 f"{self.l0_compaction_trigger}, {self.l0_slowdown_trigger}, {self.l0_stop_trigger}"
             )
+
+    @property
+    def row_bytes(self) -> int:
+        """What the row cache gets, out of block_cache_size unless it has a size of its own."""
+        if self.row_cache_size is not None:
+            return self.row_cache_size
+        return min(LARGEST_ROW_SHARE, self.block_cache_size // 16)
+
+    @property
+    def block_bytes(self) -> int:
+        """What is left of block_cache_size for blocks."""
+        return self.block_cache_size - (self.row_bytes if self.row_cache_size is None else 0)
 
     @classmethod
     def of(cls, base: Options | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Options:
@@ -145,6 +158,7 @@ class Options:
 
 
 MAX_OPTIONS_BYTES = 64 * KIB
+LARGEST_ROW_SHARE = 4 * MIB
 
 # Options whose new value is simply used from the next memtable, table or decision on.
 LIVE = frozenset(
@@ -152,6 +166,7 @@ LIVE = frozenset(
         "write_buffer_size",
         "max_write_buffers",
         "block_cache_size",
+        "row_cache_size",
         "block_size",
         "compression",
         "bits_per_key",
@@ -270,6 +285,7 @@ _CHECKS: dict[str, Check] = {
     "write_buffer_size": _integer(4 * KIB, 4 << 30),
     "max_write_buffers": _integer(2, 64),
     "block_cache_size": _integer(0, 1 << 50),
+    "row_cache_size": _optional(_integer(0, 1 << 40)),
     "block_size": _integer(256, 4 * MIB),
     "compression": _compression,
     "bits_per_key": _bits_per_key,

@@ -67,6 +67,7 @@ WHOLE = (
     _counter("gets", "Point lookups", lambda s: s.reads.gets),
     _counter("gets_found", "Point lookups that found their key", lambda s: s.reads.found),
     _counter("memtable_hits", "Lookups answered by a memtable", lambda s: s.reads.memtable_hits),
+    _counter("row_hits", "Lookups answered by the row cache", lambda s: s.reads.row_hits),
     _counter("disk_reads", "Block reads from disk", lambda s: s.reads.disk_reads),
     _counter("disk_read_bytes", "Bytes read from disk", lambda s: s.reads.disk_bytes),
     _counter("disk_read_seconds", "Time in disk reads", lambda s: s.reads.disk_seconds),

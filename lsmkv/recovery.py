@@ -244,7 +244,7 @@ def _read_once(directory: str, options: Options, report: RecoveryReport) -> Vers
     report.__init__()  # type: ignore[misc]
     began = time.monotonic()
     state = read_state(directory)
-    cache = BlockCache(options.block_cache_size)
+    cache = BlockCache(options.block_bytes)
     fds = FdPool(file_limit(options))
     # Logs first: what a flush turned into a table meanwhile is then in both, never in neither.
     memtables, last_seq = replay_logs(directory, state, options, report)
@@ -301,7 +301,7 @@ def open_for_writing(directory: str, options: Options, report: RecoveryReport) -
     state = create_state(int.from_bytes(os.urandom(8), "little")) if created else read_state(directory)
     check_table_files(directory, state)
     memtables, last_seq = ([], 0) if created else replay_logs(directory, state, options, report)
-    cache = BlockCache(options.block_cache_size)
+    cache = BlockCache(options.block_bytes)
     fds = FdPool(file_limit(options))
     tables = open_tables(directory, state, options, cache, fds)
     numbers = FileNumbers(state.next_file)

@@ -262,7 +262,7 @@ class Scheduler:
 
         It gives it back in small steps, so that nobody waits long for the GIL.
         """
-        cache, size = self.versions.cache, self.options.block_cache_size
+        cache, size = self.versions.cache, self.options.block_bytes
         if size and not self.versions.immutables:
             size += self.options.write_buffer_size
         while cache.capacity > size:

@@ -5,15 +5,16 @@
 # Who lets the GIL go in between (a large batch, a rotation, flush()) takes the writer slot first; others wait for it off the GIL.
 # Readers: pin self.view by holding a reference, look up to self.visible.
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.gate cimport Child, GateC
 from lsmkv_ext.log cimport LogWriter
 from lsmkv_ext.memtable cimport Memtable
+from lsmkv_ext.rows cimport RowsC
 from lsmkv_ext.status cimport Status
 from lsmkv_ext.table cimport ReadContext
 from lsmkv_ext.types cimport pthread_cond_t, pthread_mutex_t
-from lsmkv_ext.view cimport Counters, View
+from lsmkv_ext.view cimport Counters, Lookup, View
 
 ctypedef struct WriteCounters:
     uint64_t puts
@@ -47,6 +48,8 @@ cdef class Engine:
     cdef object poison          # the exception that made the database read-only
     cdef readonly str path
     cdef Counters counters_
+    cdef RowsC rows
+    cdef uint32_t generation    # of the levels in view_: what rows say holds for one
     cdef WriteCounters writes
     cdef uint64_t seek_limit    # seek debt from which on merging L0 pays
     cdef WriterSlot slot
@@ -56,8 +59,9 @@ cdef class Engine:
     cdef object __weakref__
 
     cdef object lookup(self, View view, uint64_t snapshot, object key, object default, bint fill_cache, int expect)
-    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, object default,
+    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, bytes row_key, object default,
                              bint fill_cache, int expect)
+    cdef object ask_tables(self, View view, Lookup* q, bytes row_key, object default, bint fill_cache)
     cdef list lookup_many(self, View view, uint64_t snapshot, object keys, object default)
     cdef int check_writable(self) except -1
     cdef int write_op(self, int op, object key, object value, object sync) except -1

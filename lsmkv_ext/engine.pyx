@@ -27,6 +27,7 @@ from lsmkv_ext.memtable cimport (
     mem_reserve,
 )
 from lsmkv_ext.native cimport xxh3
+from lsmkv_ext.rows cimport rows_find, rows_free, rows_offer, rows_resize
 from lsmkv_ext.status cimport (
     ST_CORRUPT,
     ST_IO,
@@ -64,14 +65,18 @@ from lsmkv_ext.types cimport (
 )
 from lsmkv_ext.view cimport (
     MAX_LEVELS,
+    SAYS_GONE,
+    SAYS_VALUE,
     Lookup,
     TableSlot,
     ViewC,
     counters_add,
     counters_start,
+    lsm_count,
     table_range_holds,
     view_drain,
-    view_get,
+    view_ask_memtables,
+    view_ask_tables,
     view_get_many,
 )
 
@@ -153,6 +158,7 @@ cdef class Engine:
 
     def __dealloc__(self):
         gate_unref(self.gate)
+        rows_free(&self.rows)
         pthread_mutex_destroy(&self.slot.mutex)
         pthread_cond_destroy(&self.slot.freed)
 
@@ -181,6 +187,7 @@ cdef class Engine:
         oldest = min((memtable.number for memtable in kept if memtable.number), default=0)
         view = View(kept, levels, self.seed)
         self.view_ = view
+        self.generation += 1
         self.set_seek_limit()
         self.old_logs = [log for log in self.old_logs if oldest and log.number >= oldest]
 
@@ -188,6 +195,7 @@ cdef class Engine:
         """A read-only handle moves on to a newer state."""
         view = View(memtables, levels, self.seed)
         self.view_ = view
+        self.generation += 1
         self.active_ = memtables[0]
         self.visible = last_seq
 
@@ -237,6 +245,10 @@ cdef class Engine:
     def _set_sync_default(self, bint sync):
         self.sync_default = sync
 
+    def _set_row_cache(self, size_t limit):
+        """Bytes that the row cache may hold; 0 keeps none."""
+        rows_resize(&self.rows, limit)
+
     def _set_shadow_period(self, uint64_t period):
         self.counters_.shadow_period = period
 
@@ -255,6 +267,7 @@ cdef class Engine:
         if self.gate.closed:
             return
         gate_close(self.gate)
+        rows_free(&self.rows)
         self.writable = False
         self.view_ = None
         self.active_ = None
@@ -560,23 +573,42 @@ cdef class Engine:
 
     # --- reads -----------------------------------------------------------------------------------------------------------
 
-    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, object default,
+    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, bytes row_key, object default,
                              bint fill_cache, int expect):
+        """row_key: the same key as an object that may be kept, or None."""
         cdef Lookup q
-        cdef ReadContext rc
-        cdef Status st
-        cdef object value
+        cdef int says
+        cdef void* row
         q.key = key
         q.klen = klen
         q.hash = xxh3(key, klen, self.seed)
         q.snapshot = snapshot
         q.skip_bottom_filter = expect == EXPECT_HIT
+        says = view_ask_memtables(&view.c, &q, &self.counters_)
+        if says == SAYS_VALUE:
+            return PyBytes_FromStringAndSize(q.value, q.vlen)
+        if says == SAYS_GONE:
+            return default
+        if self.rows.rows == NULL or row_key is None or view is not self.view_:
+            return self.ask_tables(view, &q, None, default, fill_cache)
+        row = rows_find(&self.rows, q.hash, key, klen, self.generation)
+        if row != NULL:
+            lsm_count(&self.counters_.row_hits, 1)
+            lsm_count(&self.counters_.gets_found, 1)
+            return <object>row
+        return self.ask_tables(view, &q, row_key, default, fill_cache)
+
+    cdef object ask_tables(self, View view, Lookup* q, bytes row_key, object default, bint fill_cache):
+        cdef ReadContext rc
+        cdef Status st
+        cdef object value
+        cdef uint32_t generation = self.generation
         memset(&rc, 0, sizeof(rc))
         rc.gil_held = True
         rc.fill_cache = fill_cache
         status_clear(&st)
         self.gate.inflight += 1
-        view_get(&view.c, &q, &rc, &self.counters_, &st)
+        view_ask_tables(&view.c, q, &rc, &self.counters_, &st)
         self.gate.inflight -= 1
         self.gate.reads.cache_hits += rc.cache_hits
         if rc.disk_reads:
@@ -588,6 +620,9 @@ cdef class Engine:
         value = PyBytes_FromStringAndSize(q.value, q.vlen)
         if q.pinned != NULL:
             table_unpin(q.owner, q.pinned)
+        # A read may have let the GIL go: then the levels may be others by now, or the database closed.
+        if row_key is not None and fill_cache and generation == self.generation and self.rows.rows != NULL:
+            rows_offer(&self.rows, q.hash, row_key, value, generation)
         return value
 
     cdef int count_disk(self, const ReadContext* rc) noexcept:
@@ -609,12 +644,13 @@ cdef class Engine:
     cdef object lookup(self, View view, uint64_t snapshot, object key, object default, bint fill_cache, int expect):
         cdef Py_buffer kb
         if PyBytes_CheckExact(key):
-            return self.lookup_bytes(view, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), default, fill_cache, expect)
+            return self.lookup_bytes(view, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
+                                     fill_cache, expect)
         if isinstance(key, str):
             raise TypeError("keys are bytes, not str: encode it first")
         PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
         try:
-            return self.lookup_bytes(view, snapshot, <const char*>kb.buf, kb.len, default, fill_cache, expect)
+            return self.lookup_bytes(view, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect)
         finally:
             PyBuffer_Release(&kb)
 
@@ -751,6 +787,8 @@ cdef class Engine:
             "gets": self.counters_.gets,
             "gets_found": self.counters_.gets_found,
             "memtable_hits": self.counters_.memtable_hits,
+            "row_hits": self.counters_.row_hits,
+            "row_bytes": self.rows.used,
             "shadow_checks": self.counters_.shadow_checks,
             "shadow_wrong": self.counters_.shadow_wrong,
             "cache_timed": self.counters_.cache_timed,

@@ -9,6 +9,11 @@ from lsmkv_ext.status cimport Status
 from lsmkv_ext.table cimport ReadContext, TableC
 
 cdef enum:
+    # what one source says about a key
+    SAYS_NOTHING = 0
+    SAYS_VALUE = 1
+    SAYS_GONE = 2
+    FAILED = 3
     MAX_LEVELS = 12
     TIME_EVERY = 16             # of the sampled ones, one in so many is searched, to know how long that takes
     SAMPLE_EVERY = 64           # one in so many "no" verdicts is looked up in the index, to know what it saved
@@ -48,6 +53,7 @@ ctypedef struct Counters:
     uint64_t gets
     uint64_t gets_found
     uint64_t memtable_hits
+    uint64_t row_hits           # answered by the row cache
     uint64_t shadow_checks
     uint64_t shadow_wrong
     uint64_t cache_timed        # sampled negatives whose cached block was searched all the same, for its cost
@@ -98,8 +104,10 @@ ctypedef struct Lookup:
     BlockC* pinned              # the caller unpins it after copying (NULL is fine)
     TableC* owner
 
-# ST_OK with q.found, or an error. With rc.gil_held, a value in a cached block is good until the GIL is let go.
-cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
+# What the memtables say, and if that is nothing, what the tables do (FAILED: *st says why). With rc.gil_held, a value in a cached
+# block is good until the GIL is let go.
+cdef int view_ask_memtables(const ViewC* v, Lookup* q, Counters* counters) noexcept nogil
+cdef int view_ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
 # Many at once: hashes, filter lines and blocks are prefetched a group at a time.
 cdef int view_get_many(ViewC* v, Lookup* queries, size_t n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
 # The 8 bytes behind the common prefix. False: the key lies outside of every table.

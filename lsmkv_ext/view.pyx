@@ -59,11 +59,6 @@ cdef extern from * nogil:
 cdef enum:
     CANDIDATES = 32             # tables asked at a time: the bits of one word
     GROUP = 32                  # lookups whose cache misses overlap
-    # what one source says about a key
-    SAYS_NOTHING = 0
-    SAYS_VALUE = 1
-    SAYS_GONE = 2
-    FAILED = 3
 
 
 # --- memtables -------------------------------------------------------------------------------------------------------
@@ -373,7 +368,7 @@ cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, St
     return ask_candidates(v, q, &found, rc, counters, st)
 
 
-cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+cdef int view_ask_memtables(const ViewC* v, Lookup* q, Counters* counters) noexcept nogil:
     cdef int i, says
     q.found = False
     q.pinned = NULL
@@ -383,12 +378,14 @@ cdef int view_get(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Stat
         if says != SAYS_NOTHING:
             lsm_count(&counters.memtable_hits, 1)
             lsm_count(&counters.gets_found, says == SAYS_VALUE)
-            return ST_OK
-    says = ask_tables(v, q, rc, counters, st)
-    if says == FAILED:
-        return st.code
+            return says
+    return SAYS_NOTHING
+
+
+cdef int view_ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    cdef int says = ask_tables(v, q, rc, counters, st)
     lsm_count(&counters.gets_found, says == SAYS_VALUE)
-    return ST_OK
+    return says
 
 
 # --- many ------------------------------------------------------------------------------------------------------------
@@ -534,6 +531,7 @@ cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
     into.gets += other.gets
     into.gets_found += other.gets_found
     into.memtable_hits += other.memtable_hits
+    into.row_hits += other.row_hits
     into.shadow_checks += other.shadow_checks
     into.shadow_wrong += other.shadow_wrong
     into.cache_timed += other.cache_timed

@@ -695,7 +695,7 @@ def test_a_table_without_keys_owes_no_filter(path):
 
 
 def test_a_table_read_in_vain_again_and_again_is_merged(path):
-    options = {"bits_per_key": 0, "l0_compaction_trigger": 4}
+    options = {"bits_per_key": 0, "l0_compaction_trigger": 4, "row_cache_size": 0}
     with lsmkv.open(path, **options) as db:
         for half in (0, 1):
             for i in range(half, 200, 2):

@@ -326,7 +326,7 @@ def test_switching_to_for_hits_is_debt_paid_by_rebuilding(tmp_path):
 
 
 def test_a_reader_may_say_what_it_expects(tmp_path):
-    with layered(tmp_path / "db") as db:
+    with layered(tmp_path / "db", row_cache_size=0) as db:
         for hint in ("hit", "miss", None):
             assert db.get(key(3), expect=hint) is not None
             assert db.get(absent(3), expect=hint) is None

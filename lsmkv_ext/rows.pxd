@@ -1,0 +1,24 @@
+# Values of keys that are asked for again and again, as the Python objects that go to the caller: no search, no copy.
+# What a row says holds for the tables of one generation of the tree; memtables are asked first. All under the GIL.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+ctypedef struct Row:            # two to a cache line, which is a set
+    uint64_t hash
+    void* key                   # bytes objects, owned; NULL: the hash was only seen
+    void* value
+    uint32_t generation
+    uint32_t credit             # how often another key may come by before it takes the place
+
+ctypedef struct RowsC:
+    Row* rows                   # NULL: none are kept
+    uint64_t set_mask
+    size_t used                 # bytes of keys and values held
+    size_t limit
+
+cdef int rows_resize(RowsC* r, size_t limit) except -1
+cdef void rows_free(RowsC* r) noexcept
+# The value, borrowed, or NULL.
+cdef void* rows_find(RowsC* r, uint64_t hash, const char* key, size_t klen, uint32_t generation) noexcept
+# A value was looked up: keeps it where its key was seen before and the place is not better used.
+cdef int rows_offer(RowsC* r, uint64_t hash, bytes key, bytes value, uint32_t generation) noexcept

@@ -1,0 +1,110 @@
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.ref cimport Py_XDECREF, PyObject
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memset
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void** out, size_t alignment, size_t size)
+
+cdef extern from "Python.h":
+    void Py_INCREF(PyObject* o)
+
+cdef enum:
+    LINE = 64
+    WAYS = 2
+    TYPICAL_ROW = 256           # bytes, to choose the number of rows
+    LARGEST_ROW = 1024
+    FULL_CREDIT = 3
+
+
+cdef inline size_t weight(void* key, void* value) noexcept:
+    """About what the two objects take, with their heads."""
+    return PyBytes_GET_SIZE(<object>key) + PyBytes_GET_SIZE(<object>value) + 2 * 48
+
+
+cdef void drop(RowsC* r, Row* row) noexcept:
+    cdef void* key = row.key
+    cdef void* value = row.value
+    row.key = NULL
+    row.value = NULL
+    if key != NULL:
+        r.used -= weight(key, value)
+        Py_XDECREF(<PyObject*>key)
+        Py_XDECREF(<PyObject*>value)
+
+
+cdef void rows_free(RowsC* r) noexcept:
+    cdef uint64_t i
+    if r.rows != NULL:
+        for i in range((r.set_mask + 1) * WAYS):
+            drop(r, &r.rows[i])
+    free(r.rows)
+    r.rows = NULL
+    r.limit = 0
+
+
+cdef int rows_resize(RowsC* r, size_t limit) except -1:
+    cdef uint64_t sets = 1
+    cdef void* rows = NULL
+    if limit == r.limit:
+        return 0
+    rows_free(r)
+    if limit < TYPICAL_ROW * WAYS:
+        return 0
+    while sets * 2 * WAYS * TYPICAL_ROW <= limit:
+        sets *= 2
+    if posix_memalign(&rows, LINE, sets * LINE) != 0:
+        raise MemoryError("row cache")
+    memset(rows, 0, sets * LINE)
+    r.rows = <Row*>rows
+    r.set_mask = sets - 1
+    r.limit = limit
+    return 0
+
+
+cdef void* rows_find(RowsC* r, uint64_t hash, const char* key, size_t klen, uint32_t generation) noexcept:
+    cdef Row* row = &r.rows[(hash & r.set_mask) * WAYS]
+    cdef int i
+    for i in range(WAYS):
+        if row[i].hash == hash and row[i].value != NULL and row[i].generation == generation:
+            if (<size_t>PyBytes_GET_SIZE(<object>row[i].key) == klen
+                    and memcmp(PyBytes_AS_STRING(<object>row[i].key), key, klen) == 0):
+                if row[i].credit != FULL_CREDIT:
+                    row[i].credit = FULL_CREDIT
+                return row[i].value
+    return NULL
+
+
+cdef Row* place_for(RowsC* r, uint64_t hash) noexcept:
+    """The row of this hash, or one to begin it in, or NULL where both serve better keys, which lose some credit."""
+    cdef Row* row = &r.rows[(hash & r.set_mask) * WAYS]
+    cdef int i
+    for i in range(WAYS):
+        if row[i].hash == hash:
+            return &row[i]
+    for i in range(WAYS):
+        if row[i].credit == 0:
+            return &row[i]
+    for i in range(WAYS):
+        row[i].credit -= 1
+    return NULL
+
+
+cdef int rows_offer(RowsC* r, uint64_t hash, bytes key, bytes value, uint32_t generation) noexcept:
+    cdef Row* row = place_for(r, hash)
+    cdef size_t n
+    if row == NULL:
+        return 0
+    n = weight(<void*>key, <void*>value)
+    drop(r, row)
+    if row.hash != hash:
+        row.hash = hash
+        row.credit = 1
+    elif n <= LARGEST_ROW and r.used + n <= r.limit:
+        Py_INCREF(<PyObject*>key)
+        Py_INCREF(<PyObject*>value)
+        row.key = <void*>key
+        row.value = <void*>value
+        row.generation = generation
+        r.used += n
+    return 0
