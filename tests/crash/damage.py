@@ -186,11 +186,24 @@ class Trial:
                 continue
             if got != self.wanted.get(key):
                 return f"get({key!r}) is {got!r}, not {self.wanted.get(key)!r}"
-        try:
-            found = list(db.items())
-        except lsmkv.CorruptionError:
-            return None
-        return None if found == sorted(self.wanted.items()) else "the scan is wrong"
+        right = sorted(self.wanted.items())
+        for reverse in (False, True):
+            found, whole = scan(db, reverse)
+            due = right[::-1] if reverse else right
+            if found != (due if whole else due[: len(found)]):
+                return f"the scan is wrong (reverse={reverse}, whole={whole})"
+        return None
+
+
+def scan(db: Any, reverse: bool) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """The entries in front of the first damage, and whether there was none."""
+    found = []
+    try:
+        for item in db.items(reverse=reverse):
+            found.append(item)
+    except lsmkv.CorruptionError:
+        return found, False
+    return found, True
 
 
 def sweep(image: str, place: str, wal: str, items: list[list[Any]], wanted: dict[str, str]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 
 from . import damage
 from .load import LOG_MODES
-from .sizes import figure, size
+from .sizes import figure, step
 
-STEP = size(16, 1)
+STEP = step(16)
 CHUNK = 400
 
 
@@ -46,8 +46,8 @@ def test_damage_is_never_a_wrong_answer(lab, folder, specimen):
     image, wanted, wal = specimen
     text = {k.decode("latin-1"): v.decode("latin-1") for k, v in wanted.items()}
     # Only the log differs between the modes, and that little; the other files are damaged once.
-    step = STEP if wal == "mmap" or STEP == 1 else STEP * 8
-    plan = [d for d in damage.plan(image, step) if wal == "mmap" or damage.kind_of(d.name) == "WAL"]
+    every = STEP if wal == "mmap" or STEP == 1 else STEP * 8
+    plan = [d for d in damage.plan(image, every) if wal == "mmap" or damage.kind_of(d.name) == "WAL"]
     items = [[d.name, d.how, d.offset] for d in plan]
     tally: dict[str, int] = {}
     problems: list[str] = []

@@ -13,10 +13,10 @@ from . import trace
 from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask
 from .load import LOG_MODES, TINY
 from .monitor import Monitor, Needed
-from .sizes import SOAK, figure
+from .sizes import CUT, SOAK, figure
 
 COUNT = 90  # batches per run
-SAMPLE = 12  # runs per kind of failure and log mode in `make test`
+SAMPLE = max(1, round(12 * CUT))  # runs per kind of failure and log mode in `make test`
 # Calls that a signal may interrupt; the kernel never gives EINTR for a rename or an unlink.
 INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
 

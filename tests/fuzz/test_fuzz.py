@@ -14,7 +14,8 @@ from .targets import TARGETS
 
 SOAK = os.environ.get("LSMKV_SOAK") == "1"
 SCALE = float(os.environ.get("LSMKV_SOAK_SCALE", "1"))
-COUNT = max(50_000, round(20_000_000 * SCALE)) if SOAK else 50_000
+CUT = float(os.environ.get("LSMKV_CUT", "1"))
+COUNT = max(50_000, round(20_000_000 * SCALE)) if SOAK else round(50_000 * CUT)
 
 
 @pytest.mark.timeout(0)
