@@ -116,6 +116,9 @@ cdef const char* block_check(BlockC* b) noexcept nogil
 cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
 # The same answer without SIMD: for other CPUs, and for tests.
 cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
+# Hashes of all keys into `out`, in order, without a look at anything else; returns how many bytes the keys have together. kbuf:
+# max_klen + BLOCK_SLACK bytes.
+cdef uint64_t block_hash_keys(const BlockC* b, uint64_t seed, char* kbuf, uint64_t* out) noexcept nogil
 
 # BlockIter: zero the struct (block_iter_init), set it on a block, move, close. 0 or ST_NO_MEMORY.
 cdef void block_iter_init(BlockIter* it) noexcept nogil

@@ -1,6 +1,7 @@
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from lsmkv_ext cimport native
 from lsmkv_ext.buffer cimport buf_append, buf_assign, buf_free, buf_reserve
 from lsmkv_ext.coding cimport get_u16, get_u32, get_u64, get_varint, put_u32, put_u64, put_varint
 from lsmkv_ext.slab cimport SLAB_MAX, slab_alloc, slab_free
@@ -279,6 +280,20 @@ cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint6
             if m >> i & 1 and at + i < b.n_entries and _match(b, at + i, key, klen, out):
                 return 1
     return 0
+
+
+cdef uint64_t block_hash_keys(const BlockC* b, uint64_t seed, char* kbuf, uint64_t* out) noexcept nogil:
+    cdef const char* p = b.data + b.keys_at
+    cdef KeyHead h
+    cdef uint64_t total = 0
+    cdef uint32_t i
+    for i in range(b.n_entries):
+        p = _head(p, &h)
+        _copy_suffix(kbuf + h.shared, p, h.unshared)
+        p += h.unshared
+        out[i] = native.xxh3(kbuf, h.shared + h.unshared, seed)
+        total += h.shared + h.unshared
+    return total
 
 
 # --- iterator ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 # Pays filter debt: a new table file with the data blocks of an old one, byte for byte, and a filter for another level
-# or another number of bits per key. Blocks are decompressed to hash their keys, never compressed again.
+# or another number of bits per key. Blocks are decompressed to hash their keys, never compressed again; where there is to be
+# no filter, not even that.
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -7,8 +7,10 @@ from libc.string cimport memset
 
 from lsmkv_ext cimport native
 from lsmkv_ext.block cimport (
+    BLOCK_SLACK,
     BlockC,
     BlockIter,
+    block_hash_keys,
     block_iter_close,
     block_iter_first,
     block_iter_init,
@@ -16,6 +18,7 @@ from lsmkv_ext.block cimport (
     block_iter_set,
 )
 from lsmkv_ext.buffer cimport GrowBuf, buf_append, buf_assign, buf_free, buf_reserve
+from lsmkv_ext.coding cimport get_varint
 from lsmkv_ext.sst cimport summary_dict
 from lsmkv_ext.status cimport (
     ST_CORRUPT,
@@ -33,6 +36,7 @@ from lsmkv_ext.table_builder cimport (
     BuilderOptions,
     builder_abandon,
     builder_add_block,
+    builder_add_frames,
     builder_add_hash,
     builder_add_range_delete,
     builder_finish,
@@ -40,53 +44,55 @@ from lsmkv_ext.table_builder cimport (
     summary_free,
 )
 from lsmkv_ext.table_format cimport (
+    KIND_DATA,
+    KIND_INDEX,
     PROP_BLOCK_SIZE,
     PROP_COMPRESSION,
     PROP_KEY_BYTES,
+    PROP_MAX_SEQ,
+    PROP_MIN_SEQ,
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
 )
-from lsmkv_ext.table_open cimport table_pread, table_prop
+from lsmkv_ext.table_open cimport frame_check, frame_unpack, table_pread, table_prop
 
 cdef enum:
-    READ_SIZE = 1 << 20
+    READ_SIZE = 256 << 10          # what stays in the processor's cache from the read over the hashing to the write
 
 ctypedef struct Copy:              # what the copy of one table needs besides its two ends
-    GrowBuf chunk                  # file bytes from chunk_at
-    uint64_t chunk_at
+    GrowBuf chunk                  # file bytes
     GrowBuf separator
-    GrowBuf key                    # first key, then the last one seen
+    GrowBuf key                    # room for a key
+    GrowBuf index                  # raw, where no block is opened: it knows how many entries each has
+    const char* index_next
     BlockIter it
+    uint64_t n_entries             # found in the blocks
+    uint64_t key_bytes
+    uint64_t value_bytes
 
 
 cdef void _copy_free(Copy* c) noexcept nogil:
     buf_free(&c.chunk)
     buf_free(&c.separator)
     buf_free(&c.key)
+    buf_free(&c.index)
     block_iter_close(&c.it)
 
 
-cdef int _frame(TableC* t, uint32_t i, Copy* c, const char** frame, Status* st) noexcept nogil:
-    """Block i's bytes in the file, read in large steps."""
-    cdef uint64_t at = t.offsets[i]
-    cdef uint64_t end = t.offsets[i + 1]
-    cdef uint64_t upto
-    cdef int code
-    if end > c.chunk_at + c.chunk.len:
-        upto = min(max(end, at + READ_SIZE), t.data_end)
-        c.chunk.len = 0
-        if buf_reserve(&c.chunk, upto - at) != 0:
-            return fail_memory(st, "copy buffer")
-        code = table_pread(t, c.chunk.data, upto - at, at, st)
-        if code != ST_OK:
-            return code
-        c.chunk_at = at
-        c.chunk.len = upto - at
-    frame[0] = c.chunk.data + (at - c.chunk_at)
+# --- blocks whose keys are hashed ------------------------------------------------------------------------------------
+
+cdef int _hash_fast(BuilderC* b, BlockC* block, Copy* c, Status* st) noexcept nogil:
+    c.key.len = 0
+    if buf_reserve(&c.key, <size_t>block.max_klen + BLOCK_SLACK) != 0:
+        return fail_memory(st, "key buffer")
+    if buf_reserve(&b.hashes, <size_t>block.n_entries * 8) != 0:
+        return fail_memory(st, "hashes of a filter")
+    c.key_bytes += block_hash_keys(block, b.o.seed, c.key.data, <uint64_t*>(b.hashes.data + b.hashes.len))
+    b.hashes.len += <size_t>block.n_entries * 8
     return ST_OK
 
 
-cdef int _hash_block(BuilderC* b, BlockC* block, Copy* c, Status* st) noexcept nogil:
+cdef int _hash_with_prefixes(BuilderC* b, BlockC* block, Copy* c, Status* st) noexcept nogil:
     cdef int code
     if block_iter_set(&c.it, block) != ST_OK:
         return fail_memory(st, "key buffer")
@@ -96,59 +102,151 @@ cdef int _hash_block(BuilderC* b, BlockC* block, Copy* c, Status* st) noexcept n
                                 native.xxh3(c.it.entry.key, c.it.entry.klen, b.o.seed), st)
         if code != ST_OK:
             return code
-        if b.s.n_entries == 0 and buf_assign(&b.first_key, c.it.entry.key, c.it.entry.klen) != 0:
-            return fail_memory(st, "key")
-        if buf_assign(&c.key, c.it.entry.key, c.it.entry.klen) != 0:
-            return fail_memory(st, "key")
-        b.s.n_entries += 1
-        b.s.n_deletes += c.it.entry.is_delete
-        b.s.min_seq = min(b.s.min_seq, c.it.entry.seq)
-        b.s.max_seq = max(b.s.max_seq, c.it.entry.seq)
-        b.key_bytes += c.it.entry.klen
-        b.value_bytes += c.it.entry.vlen
+        c.key_bytes += c.it.entry.klen
         block_iter_next(&c.it)
     return ST_OK
 
 
-cdef int _copy_block(TableC* t, uint32_t i, BuilderC* b, Copy* c, Status* st) noexcept nogil:
-    cdef const char* frame = NULL
-    cdef size_t n = t.offsets[i + 1] - t.offsets[i]
+cdef int _hash_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy* c, uint64_t* n_entries,
+                     Status* st) noexcept nogil:
     cdef BlockC* block = NULL
-    cdef int code = _frame(t, i, c, &frame, st)
+    cdef int code = table_decode_block(t, frame, t.offsets[i + 1] - t.offsets[i], t.offsets[i], &block, st)
     if code != ST_OK:
         return code
-    code = table_decode_block(t, frame, n, t.offsets[i], &block, st)
-    if code != ST_OK:
-        return code
-    code = _hash_block(b, block, c, st)
-    if code == ST_OK and (buf_assign(&c.separator, t.common, t.common_len) != 0
-                          or buf_append(&c.separator, t.seps + t.sep_at[i], t.sep_at[i + 1] - t.sep_at[i]) != 0):
-        code = fail_memory(st, "separator")
-    if code == ST_OK:
-        code = builder_add_block(b, frame, n, block.n_entries, c.separator.data, c.separator.len, st)
+    code = _hash_with_prefixes(b, block, c, st) if b.o.prefix_kind else _hash_fast(b, block, c, st)
+    c.value_bytes += block.keys_at
+    n_entries[0] = block.n_entries
     table_unpin(t, block)
     return code
+
+
+# --- blocks that stay closed -----------------------------------------------------------------------------------------
+
+cdef int _load_index(TableC* t, Copy* c, Status* st) noexcept nogil:
+    cdef uint32_t raw_size = 0
+    cdef int compression = 0
+    cdef int code
+    if buf_reserve(&c.chunk, t.index_size) != 0:
+        return fail_memory(st, "copy buffer")
+    code = table_pread(t, c.chunk.data, t.index_size, t.index_at, st)
+    if code == ST_OK:
+        code = frame_check(t, c.chunk.data, t.index_size, KIND_INDEX, t.index_at, &raw_size, &compression, st)
+    if code != ST_OK:
+        return code
+    if buf_reserve(&c.index, <size_t>raw_size + 1) != 0:
+        return fail_memory(st, "index")
+    c.index.len = raw_size
+    c.index_next = c.index.data
+    return frame_unpack(t, c.chunk.data, t.index_size, raw_size, compression, c.index.data, t.index_at, st)
+
+
+cdef int _check_block(TableC* t, uint32_t i, const char* frame, Copy* c, uint64_t* n_entries, Status* st) noexcept nogil:
+    """The checksum of the block, and from the index how many entries it has."""
+    cdef const char* end = c.index.data + c.index.len
+    cdef const char* p = c.index_next
+    cdef uint64_t shared, unshared = 0, size
+    cdef uint32_t raw_size
+    cdef int compression
+    p = get_varint(p, end, &shared)
+    if p != NULL:
+        p = get_varint(p, end, &unshared)
+    if p != NULL and unshared <= <uint64_t>(end - p):
+        p = get_varint(p + unshared, end, &size)
+        if p != NULL:
+            p = get_varint(p, end, n_entries)
+    else:
+        p = NULL
+    if p == NULL:
+        return fail_corrupt(st, "damaged index", t.number, t.index_at)
+    c.index_next = p
+    return frame_check(t, frame, t.offsets[i + 1] - t.offsets[i], KIND_DATA, t.offsets[i], &raw_size, &compression, st)
+
+
+# --- the copy --------------------------------------------------------------------------------------------------------
+
+cdef int _read_frames(TableC* t, uint32_t i, Copy* c, uint32_t* stop, Status* st) noexcept nogil:
+    """Blocks i to stop, as they stand in the file."""
+    cdef uint32_t upto = i + 1
+    cdef uint64_t n
+    cdef int code
+    while upto < t.n_blocks and t.offsets[upto + 1] - t.offsets[i] <= READ_SIZE:
+        upto += 1
+    n = t.offsets[upto] - t.offsets[i]
+    c.chunk.len = 0
+    if buf_reserve(&c.chunk, n) != 0:
+        return fail_memory(st, "copy buffer")
+    code = table_pread(t, c.chunk.data, n, t.offsets[i], st)
+    c.chunk.len = n
+    stop[0] = upto
+    return code
+
+
+cdef int _take_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy* c, Status* st) noexcept nogil:
+    cdef uint64_t n_entries = 0
+    cdef int code
+    if b.o.millibits:
+        code = _hash_block(t, i, frame, b, c, &n_entries, st)
+    else:
+        code = _check_block(t, i, frame, c, &n_entries, st)
+    if code != ST_OK:
+        return code
+    c.n_entries += n_entries
+    if buf_assign(&c.separator, t.common, t.common_len) != 0 \
+            or buf_append(&c.separator, t.seps + t.sep_at[i], t.sep_at[i + 1] - t.sep_at[i]) != 0:
+        return fail_memory(st, "separator")
+    return builder_add_block(b, t.offsets[i + 1] - t.offsets[i], n_entries, c.separator.data, c.separator.len, st)
+
+
+cdef int _copy_blocks(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
+    cdef uint32_t i = 0, stop = 0
+    cdef uint64_t start
+    cdef int code
+    while i < t.n_blocks:
+        start = t.offsets[i]
+        code = _read_frames(t, i, c, &stop, st)
+        while code == ST_OK and i < stop:
+            code = _take_block(t, i, c.chunk.data + (t.offsets[i] - start), b, c, st)
+            i += 1
+        if code == ST_OK:
+            code = builder_add_frames(b, c.chunk.data, c.chunk.len, st)
+        if code != ST_OK:
+            return code
+    return ST_OK
+
+
+cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
+    """What the properties say of the entries; they are the same ones."""
+    b.s.n_entries = t.n_entries
+    b.s.n_deletes = t.n_deletes
+    b.s.min_seq = table_prop(t, PROP_MIN_SEQ)
+    b.s.max_seq = table_prop(t, PROP_MAX_SEQ)
+    b.key_bytes = table_prop(t, PROP_KEY_BYTES)
+    b.value_bytes = table_prop(t, PROP_VALUE_BYTES)
+    b.s.largest_exclusive = t.largest_exclusive
+    if buf_assign(&b.first_key, t.smallest, t.smallest_len) != 0 \
+            or buf_assign(&b.last_key, t.largest, t.largest_len) != 0:
+        return fail_memory(st, "key")
+    return ST_OK
 
 
 cdef int _copy_all(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
     cdef const RangeDelete* r
     cdef uint32_t i
-    cdef int code
-    for i in range(t.n_blocks):
-        code = _copy_block(t, i, b, c, st)
+    cdef int code = ST_OK if b.o.millibits else _load_index(t, c, st)
+    if code == ST_OK:
+        code = _copy_blocks(t, b, c, st)
+    for i in range(t.n_range_deletes):
         if code != ST_OK:
             return code
-    if buf_assign(&b.last_key, c.key.data, c.key.len) != 0:
-        return fail_memory(st, "key")
-    if b.s.n_entries != t.n_entries or b.key_bytes != table_prop(t, PROP_KEY_BYTES) \
-            or b.value_bytes != table_prop(t, PROP_VALUE_BYTES):
-        # Publishing a copy would bless a table that is not what it says.
-        return fail_corrupt(st, "properties contradict the data blocks", t.number, t.props_at)
-    for i in range(t.n_range_deletes):
         r = &t.range_deletes[i]
         code = builder_add_range_delete(b, r.start, r.start_len, r.stop, r.stop_len, r.seq, st)
-        if code != ST_OK:
-            return code
+    if code == ST_OK:
+        code = _inherit(t, b, st)
+    if code != ST_OK:
+        return code
+    if c.n_entries != b.s.n_entries or (b.o.millibits and (c.key_bytes != b.key_bytes or c.value_bytes != b.value_bytes)):
+        # Publishing a copy would bless a table that is not what it says.
+        return fail_corrupt(st, "properties contradict the data blocks", t.number, t.props_at)
     return ST_OK
 
 

@@ -68,10 +68,11 @@ cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, St
 # Keys strictly increasing: checked (ST_BAD_ARGUMENT).
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
                      int is_delete, uint64_t hash, Status* st) noexcept nogil
-# For a copy of a table (refilter): a framed block as it stands in the other file at this very offset, and the hashes of
-# its keys.
-cdef int builder_add_block(BuilderC* b, const char* frame, size_t n, uint32_t n_entries, const char* sep,
-                           size_t sep_len, Status* st) noexcept nogil
+# For a copy of a table (refilter): framed blocks as they stand in the other file at this very offset, then for each of them
+# its place in the index and the hashes of its keys.
+cdef int builder_add_frames(BuilderC* b, const char* frames, size_t n, Status* st) noexcept nogil
+cdef int builder_add_block(BuilderC* b, size_t frame_size, uint64_t n_entries, const char* sep, size_t sep_len,
+                           Status* st) noexcept nogil
 cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t hash, Status* st) noexcept nogil
 # start < stop; any order.
 cdef int builder_add_range_delete(BuilderC* b, const char* start, size_t start_len, const char* stop, size_t stop_len,

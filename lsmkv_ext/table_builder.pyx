@@ -367,13 +367,16 @@ cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val,
     return ST_OK
 
 
-cdef int builder_add_block(BuilderC* b, const char* frame, size_t n, uint32_t n_entries, const char* sep,
-                           size_t sep_len, Status* st) noexcept nogil:
-    cdef int code = _emit(b, frame, n, st)
-    if code != ST_OK:
-        return code
-    b.pending_size = n
-    b.pending_entries = n_entries
+cdef int builder_add_frames(BuilderC* b, const char* frames, size_t n, Status* st) noexcept nogil:
+    # Past the output buffer: large already, and a copy less.
+    cdef int code = _flush_out(b, st)
+    return _write_out(b, frames, n, st) if code == ST_OK else code
+
+
+cdef int builder_add_block(BuilderC* b, size_t frame_size, uint64_t n_entries, const char* sep, size_t sep_len,
+                           Status* st) noexcept nogil:
+    b.pending_size = frame_size
+    b.pending_entries = <uint32_t>n_entries
     return _index_entry(b, sep, sep_len, st)
 
 
