@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SOURCES := $(wildcard lsmkv_ext/*.pyx lsmkv_ext/*.pxd) setup.py
 
-.PHONY: run test build lint clean bench bench-full crash fuzz soak asan tsan
+.PHONY: run test build lint clean bench bench-full crash fuzz soak asan tsan dist-check
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -67,6 +67,10 @@ asan: build
 
 tsan: build
 	tests/crash/sanitize.sh thread tests/unit tests/crash/test_lifetime.py
+
+# An sdist and a wheel that install and work elsewhere: some minutes, three builds of everything.
+dist-check:
+	$(PYTHON) tests/packaging/check.py
 
 lint: build
 	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter

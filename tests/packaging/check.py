@@ -1,0 +1,98 @@
+"""Builds an sdist and a wheel from a clean clone and installs each of them, and the clone itself, into an
+environment of its own, where the commands and a put and a get must work from another folder: `make dist-check`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"lsmkv": "lsmkv", "lsmkv_ext": "lsmkv_ext", "lsmkv_bench": "bench", "lsmkv_tool": "tools"}
+IN_WHEEL = re.compile(
+    r"lsmkv-[^/]+\.dist-info/.+"
+    r"|lsmkv(_ext|_bench|_bench/engines|_tool)?/[^/]+\.(py|pyi|pxd|so|typed|html)"
+)
+NOT_IN_SDIST = re.compile(r"(^|/)(tests|build|\.[^/]+)/|\.(c|so|o)$")
+
+USE = """
+import sys, lsmkv, lsmkv_ext
+assert not lsmkv.__file__.startswith(sys.argv[1]), lsmkv.__file__
+with lsmkv.open("db") as db:
+    db.put(b"k", b"v")
+with lsmkv.open("db", "r") as db:
+    assert db[b"k"] == b"v" and db.get(b"none") is None
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> None:
+    print("+", *command, flush=True)
+    subprocess.run([str(word) for word in command], cwd=cwd, check=True, stdout=subprocess.DEVNULL)
+
+
+def environment(folder: Path) -> Path:
+    """The folder of the commands of a new virtual environment."""
+    venv.create(folder, with_pip=True)
+    return folder / "bin"
+
+
+def fail_if(problem: str, names: set[str]) -> None:
+    if names:
+        sys.exit(f"{problem}: {sorted(names)}")
+
+
+def check_wheel(path: Path, clone: Path) -> None:
+    names = set(zipfile.ZipFile(path).namelist())
+    fail_if("stray files in the wheel", {name for name in names if not IN_WHEEL.fullmatch(name)})
+    wanted = {f"{package}/py.typed" for package in ("lsmkv", "lsmkv_ext")}
+    for package, folder in PACKAGES.items():
+        sources = [p.relative_to(clone / folder) for p in (clone / folder).rglob("*")]
+        wanted |= {f"{package}/{p}" for p in sources if p.suffix in (".py", ".pyi", ".pxd", ".typed", ".html")}
+    fail_if("missing in the wheel", wanted - names)
+    built = {name.split("/")[1].split(".")[0] for name in names if name.endswith(".so")}
+    fail_if("not built", {p.stem for p in (clone / "lsmkv_ext").glob("*.pyx")} - built)
+
+
+def check_sdist(path: Path, clone: Path) -> None:
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    fail_if("stray files in the sdist", {name for name in names if NOT_IN_SDIST.search(name)})
+    sources = (p.relative_to(clone) for p in (clone / "lsmkv_ext").iterdir())
+    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pyi", ".py")} | {"setup.py", "README.md"}
+    fail_if("missing in the sdist", wanted - names)
+
+
+def check_install(what: Path, place: Path) -> None:
+    place.mkdir()
+    commands = environment(place / "venv")
+    run(commands / "python", "-m", "pip", "install", "-q", what, cwd=place)
+    run(commands / "lsmkv-tool", "--help", cwd=place)
+    run(commands / "lsmkv-bench", "--help", cwd=place)
+    run(commands / "python", "-W", "error", "-c", USE, ROOT, cwd=place)
+    run(commands / "lsmkv-tool", "db", "info", "db", cwd=place)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="lsmkv-dist-") as name:
+        folder = Path(name)
+        clone, dist = folder / "clone", folder / "dist"
+        run("git", "clone", "-q", ROOT, clone, cwd=folder)
+        python = environment(folder / "build") / "python"
+        run(python, "-m", "pip", "install", "-q", "build", cwd=folder)
+        run(python, "-m", "build", "--outdir", dist, clone, cwd=folder)
+        (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+        check_wheel(wheel, clone)
+        check_sdist(sdist, clone)
+        for number, what in enumerate([wheel, sdist, clone]):
+            check_install(what, folder / f"place{number}")
+    print("the sdist, the wheel and the clone install and work")
+
+
+if __name__ == "__main__":
+    main()
