@@ -178,6 +178,8 @@ class Scheduler:
 
     def start(self) -> None:
         self.share_memory()
+        # What earlier opens left undone holds writers back too: many short ones would pile up L0 without end.
+        self.update_pressure()
         self._spawn("flush", self._flush_loop)
         if self.options.wal is not None:
             self._spawn("log", self._log_loop)

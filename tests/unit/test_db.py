@@ -530,6 +530,20 @@ def test_back_pressure_is_counted(path):
         assert stalls.stop_seconds > 0
 
 
+def test_many_short_opens_piled_up_l0_without_end(path):
+    """The stop was not looked at when the database was opened, and each close ended the compaction under way."""
+    lax = {"l0_compaction_trigger": 50, "l0_slowdown_trigger": 50, "l0_stop_trigger": 50}
+    with lsmkv.open(path, **lax) as db:
+        keep_still(db)
+        for n in range(6):
+            db.put(b"%d" % n, b"")
+            db.flush()
+    with lsmkv.open(path, l0_compaction_trigger=3, l0_slowdown_trigger=4, l0_stop_trigger=5) as db:
+        assert db.stats().stalls.stops == 1
+        db.put(b"k", b"v")
+        assert len(db._versions.current.levels[0]) < 5
+
+
 # Options on an open database
 
 
