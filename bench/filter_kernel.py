@@ -2,8 +2,9 @@
 
     python -m lsmkv_bench.filter_kernel [--quick] [--json]
 
-Rates are counted on four kinds of keys, none of them in the filter. Times are of the thread's own clock, so
-that other processes hardly matter; those of single probes exclude hashing, calls from Python include all.
+Rates are counted on four kinds of keys, none of them in the filter, with their 95 % interval. Times are of the
+thread's own clock, so that other processes hardly matter; those of single probes exclude hashing, calls from
+Python include all.
 """
 
 from __future__ import annotations
@@ -50,36 +51,64 @@ def _keys(kind: str, start: int, stop: int, seed: int) -> Iterator[bytes]:
     return (make(i, rng) for i in range(start, stop))
 
 
-def rates(n_keys: int, n_probes: int) -> list[dict[str, Any]]:
-    """One row per kind of key and bits per key."""
-    rows = []
-    for kind in KINDS:
-        members = list(_keys(kind, 0, n_keys, seed=1))
-        filters = {bits: BlockedBloom(n_keys, bits_per_key=bits, seed=99) for bits in EXPECTED}
-        missing = 0
-        for bloom in filters.values():
-            bloom.add_many(members)
-            missing += bloom.test_many(members).count(False)
-        hits = dict.fromkeys(EXPECTED, 0)
-        probes = _keys(kind, n_keys, n_keys + n_probes, seed=2)
-        while chunk := list(itertools.islice(probes, 100_000)):
-            for bits, bloom in filters.items():
-                hits[bits] += bloom.test_many(chunk).count(True)
-        for bits, expected in EXPECTED.items():
-            observed = hits[bits] / n_probes
-            rows.append(
-                {
-                    "keys": kind,
-                    "bits_per_key": bits,
-                    "observed": observed,
-                    "sigma": math.sqrt(hits[bits]) / n_probes,
-                    "expected": expected,
-                    "of_expected": observed / expected,
-                    "designed": designed_fpr(bits),
-                    "false_negatives": missing,
-                }
-            )
-    return rows
+def rates(n_keys: int, n_probes: int, wanted_hits: int) -> list[dict[str, Any]]:
+    """One row per kind of key and bits per key.
+
+    A rare event needs many trials: filters of so many seeds are asked about each key that about `wanted_hits`
+    false positives are to be expected, whatever the rate. Seeds are as good as other keys: all hashes differ.
+    """
+    return [row for kind in KINDS for row in _rates_of(kind, n_keys, n_probes, wanted_hits)]
+
+
+def _rates_of(kind: str, n_keys: int, n_probes: int, wanted_hits: int) -> Iterator[dict[str, Any]]:
+    members = list(_keys(kind, 0, n_keys, seed=1))
+    filters = {
+        bits: [
+            BlockedBloom(n_keys, bits_per_key=bits, seed=99 + i)
+            for i in range(math.ceil(wanted_hits / (expected * n_probes)))
+        ]
+        for bits, expected in EXPECTED.items()
+    }
+    missing = 0
+    for bloom in itertools.chain(*filters.values()):
+        bloom.add_many(members)
+        missing += bloom.test_many(members).count(False)
+    hits = dict.fromkeys(EXPECTED, 0)
+    probes = _keys(kind, n_keys, n_keys + n_probes, seed=2)
+    while chunk := list(itertools.islice(probes, 100_000)):
+        for bits, blooms in filters.items():
+            hits[bits] += sum(bloom.test_many(chunk).count(True) for bloom in blooms)
+    for bits, expected in EXPECTED.items():
+        n = n_probes * len(filters[bits])
+        low, high = _interval(hits[bits], n)
+        yield {
+            "keys": kind,
+            "bits_per_key": bits,
+            "probes": n,
+            "hits": hits[bits],
+            "observed": hits[bits] / n,
+            "low": low,
+            "high": high,
+            "expected": expected,
+            "of_expected": hits[bits] / n / expected,
+            "designed": designed_fpr(bits),
+            "false_negatives": missing,
+        }
+
+
+def _interval(hits: int, n: int) -> tuple[float, float]:
+    """95 %, of a count that is Poisson distributed, as a rate."""
+    half = 1.96 * math.sqrt(hits)
+    return (hits - half) / n, (hits + half) / n
+
+
+def _off(rows: list[dict[str, Any]]) -> list[str]:
+    """Those that are surely not within 5 % of what is expected: their whole interval lies outside."""
+    return [
+        f"{row['keys']} at {row['bits_per_key']} bits"
+        for row in rows
+        if row["low"] > 1.05 * row["expected"] or row["high"] < 0.95 * row["expected"]
+    ]
 
 
 def _best(measure: Callable[[], float], repeats: int = 5) -> float:
@@ -177,7 +206,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "machine": {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()},
         "simd": simd(),
         "bits_for_1_percent": bits_for_fpr(0.01),
-        "false_positives": rates(50_000, 200_000) if quick else rates(1_000_000, 10_000_000),
+        "false_positives": rates(50_000, 200_000, 400) if quick else rates(1_000_000, 4_000_000, 20_000),
         "probes": probe_times(sizes, 200_000 if quick else 2_000_000),
         "test_many_ns": {"simd": fast, "portable": slow},
         "python": from_python(100_000 if quick else 1_000_000),
@@ -185,11 +214,15 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"SIMD: {result['simd']}\n\nFalse positives, observed / expected (2 sigma of the count)")
+    print(f"SIMD: {result['simd']}\n\nFalse positives, observed / expected (95 % of it)")
     print("bits  expected " + "".join(f"{kind:>24}" for kind in KINDS))
     rows = {(row["keys"], row["bits_per_key"]): row for row in result["false_positives"]}
     for bits, expected in EXPECTED.items():
         print(f"{bits:>4} {expected:>9.4%} " + "".join(_cell(rows[kind, bits]) for kind in KINDS))
+    worst = max(result["false_positives"], key=lambda row: abs(row["of_expected"] - 1))
+    where = f"{worst['keys']} at {worst['bits_per_key']} bits"
+    print(f"farthest from what is expected: {where}, {worst['of_expected']:.3f} of it")
+    print(f"surely not within 5 %: {', '.join(_off(result['false_positives'])) or 'none'}")
     print(f"false negatives: {sum(row['false_negatives'] for row in result['false_positives'])}")
     print("\nNanoseconds per negative probe at 10 bits per key (thread time, hashing excluded)")
     print("    size    batch   single  unblocked  unblocked/batch     add  verify")
@@ -210,7 +243,8 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _cell(row: dict[str, Any]) -> str:
-    return f"{row['observed']:>10.4%} {row['of_expected']:5.3f} (+-{2 * row['sigma'] / row['expected']:.3f})"
+    half = (row["high"] - row["low"]) / 2 / row["expected"]
+    return f"{row['observed']:>10.4%} {row['of_expected']:5.3f} (+-{half:.3f})"
 
 
 def main(argv: list[str] | None = None) -> None:

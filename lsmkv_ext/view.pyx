@@ -204,7 +204,7 @@ cdef int count_negative(const TableSlot* slot, Lookup* q, uint64_t hash, ReadCon
 cdef inline bint count_maybe(const TableSlot* slot, bint unasked, LevelCounters* c) noexcept nogil:
     """Why the table is read. True where a healthy filter was asked, so that what it said can be counted as right or wrong."""
     cdef TableC* t = slot.t
-    if t.filter.usable and not unasked:
+    if not unasked and (slot.k or t.filter.usable):
         lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
         return True
     if t.filter.usable or t.filter.problem == FILTER_ABSENT:
