@@ -1,3 +1,4 @@
+from libc.errno cimport ENOENT
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -99,6 +100,9 @@ cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st
     cdef int err
     if t.fds != NULL:
         err = fd_acquire(t.fds, &t.handle, &fd)
+        if err == ENOENT:
+            # Only a handle beside the writer can miss a file: its descriptor had to make room, and the writer removed the name.
+            return fail_io(st, "a table was replaced by the writer; refresh() brings a read-only handle up to date", err)
         if err != 0:
             return fail_io(st, "opening a table", err)
     err = file_pread(fd, buf, n, offset, &got)

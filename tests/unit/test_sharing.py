@@ -1,5 +1,6 @@
 """Read-only handles, checkpoints, ingest."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -105,6 +106,43 @@ def test_refresh_beside_a_busy_writer(path, name):
             reader.refresh()
             assert len(reader) == 100
             assert set(reader.values()) == {b"%d" % round_ * 30}
+
+
+def replaced_under(path, **options):
+    """A reader whose tables the writer has removed since, and the writer."""
+    db = lsmkv.open(path, l0_compaction_trigger=30, l0_slowdown_trigger=30)
+    for part in range(20):
+        fill(db, 20, part * 20)
+        db.flush()
+    reader = lsmkv.open(path, "r", block_cache_size=0, **options)
+    before = {name for name in os.listdir(path) if name.endswith(".sst")}
+    fill(db, 400, value=b"w")
+    db.compact_range()
+    with db._versions.lock:
+        db._versions.collect_garbage()
+    assert before.isdisjoint(os.listdir(path))
+    return reader, db
+
+
+def test_a_reader_keeps_the_tables_that_the_writer_removed(path):
+    reader, db = replaced_under(path)
+    with reader, db:
+        assert set(reader.values()) == {b"v" * 50}
+        assert {reader[b"key%06d" % i] for i in range(400)} == {b"v" * 50}
+
+
+def test_a_reader_with_too_few_descriptors_says_that_a_refresh_helps(path):
+    """A descriptor that had to make room cannot be had again once the file is gone."""
+    reader, db = replaced_under(path, max_open_files=8)
+    with reader, db:
+        with pytest.raises(lsmkv.IOError, match="refresh") as caught:
+            list(reader.values())
+        assert caught.value.errno == errno.ENOENT
+        with pytest.raises(lsmkv.IOError, match="refresh"):
+            for i in range(400):
+                reader.get(b"key%06d" % i)
+        reader.refresh()
+        assert list(reader.values()) == [b"w" * 50] * 400
 
 
 # Checkpoint
