@@ -21,7 +21,7 @@ LOG_MODES = ("mmap", "write")
 
 
 class Load:
-    """A seeded stream of batches over the keys of one writer."""
+    """A seeded stream of batches over the keys of one writer; sync_every=0 never asks for a sync."""
 
     def __init__(self, seed: int | str, prefix: bytes, keys: int = 400, sync_every: int = 8) -> None:
         self._rng = random.Random(seed)
@@ -53,7 +53,7 @@ class Load:
                 self._put() if self._rng.random() < 0.8 else (b"d", self._key())
                 for _ in range(self._rng.randrange(2, 12))
             ]
-        return batch, self._rng.randrange(self._sync_every) == 0
+        return batch, self._sync_every > 0 and self._rng.randrange(self._sync_every) == 0
 
 
 def write(db: Any, batch: Batch, sync: bool) -> None:

@@ -11,7 +11,7 @@ from .load import LOG_MODES, TINY
 from .oracle import times_opened
 from .sizes import figure, size
 
-CYCLES = size(100, 5000)  # for each log mode
+CYCLES = size(150, 5000)  # for each log mode
 CYCLES_PER_DATABASE = 25
 
 
@@ -20,16 +20,18 @@ def fault(rng: random.Random, reach: int) -> dict:
     return {"ops": CHANGES, "nth": rng.randint(1, reach), "action": int(action)}
 
 
-def one_cycle(lab, rng: random.Random, folder, books, options, tally) -> None:
+def one_cycle(lab, rng: random.Random, folder, books, options, sync_every: int, tally) -> None:
     """Write until killed, perhaps recover until killed, then check."""
     seed = f"{rng.random()}"
     call = {"folder": str(folder), "books": books, "options": options}
+    write = {"seed": seed, "sync_every": sync_every, **call}
     if rng.random() < 0.5:
-        outcome = lab.run("write_until_killed", seed=seed, fault=fault(rng, 200), **call)
+        outcome = lab.run("write_until_killed", fault=fault(rng, 200), **write)
         tally["at an I/O call"] += 1
     else:
-        outcome = lab.run("write_until_killed", seed=seed, kill_after=rng.random() ** 2 * 0.12, **call)
+        outcome = lab.run("write_until_killed", kill_after=rng.random() ** 2 * 0.12, **write)
         tally["at a random time"] += 1
+    tally["without any sync"] += sync_every == 0
     assert outcome.signal == 9, outcome.words()
     while rng.random() < 0.4:
         recovery = {"folder": str(folder), "options": options, "fault": fault(rng, 20)}
@@ -44,7 +46,7 @@ def one_cycle(lab, rng: random.Random, folder, books, options, tally) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("wal", LOG_MODES)
 def test_kill_loses_nothing_acknowledged(lab, folder, wal):
-    tally = {"at an I/O call": 0, "at a random time": 0, "during recovery": 0}
+    tally = {"at an I/O call": 0, "at a random time": 0, "during recovery": 0, "without any sync": 0}
     opened = 0
     for number in range(-(-CYCLES // CYCLES_PER_DATABASE)):
         rng = random.Random(f"{wal}/{number}")
@@ -52,8 +54,10 @@ def test_kill_loses_nothing_acknowledged(lab, folder, wal):
         place.mkdir()
         books = [str(folder / f"{number}-{thread}") for thread in range(rng.choice([1, 1, 3]))]
         options = {**TINY, "wal": wal, "max_background_jobs": rng.choice([1, 2])}
+        # Unsynced writes only, or mixed with synced ones.
+        sync_every = (0, 8)[number % 2]
         for _ in range(min(CYCLES_PER_DATABASE, CYCLES)):
-            one_cycle(lab, rng, place / "db", books, options, tally)
+            one_cycle(lab, rng, place / "db", books, options, sync_every, tally)
         opened += times_opened(folder / f"{number}-0")
     assert opened > 0
     figure(f"kill -9, {wal} log", f"{tally}, 0 lost, 0 invented, 0 failed opens")

@@ -26,9 +26,9 @@ def arm(folder: str, fault: dict[str, Any] | None) -> Control:
     return control
 
 
-def _writer(db: Any, path: str, seed: str, count: int, errors: list[BaseException]) -> None:
+def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: list[BaseException]) -> None:
     book = oracle.Writer(path)
-    load = Load(seed, Path(path).name.encode() + b":")
+    load = Load(seed, Path(path).name.encode() + b":", sync_every=sync_every)
     try:
         for _ in range(count):
             batch, sync = load.next()
@@ -46,6 +46,7 @@ def write_until_killed(
     seed: str,
     count: int = 1 << 30,
     fault: dict[str, Any] | None = None,
+    sync_every: int = 8,
 ) -> int:
     """Opens the database and writes from one thread per oracle; returns only if nothing killed it."""
     arm(folder, fault)
@@ -54,7 +55,8 @@ def write_until_killed(
         oracle.Writer(path).opened()
     errors: list[BaseException] = []
     threads = [
-        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, errors)) for path in books
+        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, sync_every, errors))
+        for path in books
     ]
     rng = random.Random(seed)
     for thread in threads:
