@@ -3,7 +3,7 @@
 import pytest
 
 import lsmkv
-from lsmkv_bench import filter_kernel, filter_tree
+from lsmkv_bench import counters_cost, filter_kernel, filter_tree
 from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
 
 
@@ -60,3 +60,11 @@ def test_trees_of_another_shape_are_compared(tmp_path):
 
 def test_the_share_of_verifying_is_between_nothing_and_all(tmp_path):
     assert 0 < filter_tree.verify_share_of_flushes(tmp_path / "db", 20_000) < 1
+
+
+def test_lookups_are_timed_in_another_process(tmp_path):
+    counters_cost._load(tmp_path / "db", 3000)
+    workers = {"one": counters_cost.Worker(None, tmp_path / "db", 3000)}
+    for name in counters_cost.WORK:
+        assert counters_cost.compare(workers, name, 1)["one"] > 0
+    assert workers["one"].close() == 2 * counters_cost.LOOKUPS
