@@ -3,7 +3,7 @@
 #
 # One appender at a time (the engine's writer slot). log_sync may run beside it, off the GIL, from any thread.
 # The file is mapped a window at a time, so that resident memory stays small; it is never truncated while mapped, and
-# posix_fallocate comes before each store, so that a full disk is ENOSPC and never SIGBUS. It is also paved with zeros a step ahead:
+# posix_fallocate comes before each store, so that a full disk is ENOSPC and never SIGBUS. It is also paved with zeros ahead:
 # a write call brings pages into the cache by the hundred; the first store to each would be a fault that costs ten times as much.
 
 from libc.stdint cimport uint32_t, uint64_t
