@@ -16,7 +16,8 @@ cdef enum:
     LOG_SLOT_A = 512        # two alternating "known synced" slots
     LOG_SLOT_B = 1024
     LOG_WINDOW = 4 << 20
-    LOG_STEP = 256 << 10    # paved at a time
+    LOG_STEP = 256 << 10    # paved at a time, at most
+    LOG_FIRST_STEP = 16 << 10
     LOG_BATCH = 1           # record type
 
 ctypedef struct LogC:
@@ -30,6 +31,8 @@ ctypedef struct LogC:
     uint64_t window_start
     uint64_t window_size
     uint64_t paved          # stores up to here meet pages that are in the cache; never behind the window's end
+    uint64_t step           # paved last
+    uint64_t syncs_then     # n_syncs at that time
     char* scratch           # write mode: the record under construction
     size_t scratch_size
     pthread_mutex_t sync_mutex

@@ -118,24 +118,36 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
     return ST_OK
 
 
+cdef uint64_t paving_unit(LogC* log) noexcept nogil:
+    """How much one write call paves, and with `step` how much to pave. What one call writes the kernel keeps, and writes back, as one:
+    so page by page where records are synced as they come, else in steps that grow."""
+    cdef bint synced = log.n_syncs != log.syncs_then
+    log.syncs_then = log.n_syncs
+    if synced or log.step == 0:
+        log.step = LOG_FIRST_STEP
+        return PAGE
+    if log.step < LOG_STEP:
+        log.step *= 2
+    return log.step
+
+
 cdef int pave(LogC* log, size_t n, Status* st) noexcept nogil:
     """Makes room for n bytes behind `offset`: in the file, in the window, in the page cache."""
-    cdef uint64_t step, goal
+    cdef uint64_t unit, goal, part
     cdef int err
     if log.window == NULL or log.offset - log.window_start + n > log.window_size:
         if map_window(log, n, st) != ST_OK:
             return st.code
-    goal = log.offset + n + LOG_STEP
+    unit = paving_unit(log)
+    goal = (log.offset + n + log.step + PAGE - 1) & ~<uint64_t>(PAGE - 1)
     if goal > log.window_start + log.window_size:
         goal = log.window_start + log.window_size
     while log.paved < goal:
-        step = goal - log.paved
-        if step > LOG_STEP:
-            step = LOG_STEP
-        err = file_pwrite(log.fd, lsm_zeros, step, log.paved)
+        part = goal - log.paved if goal - log.paved < unit else unit
+        err = file_pwrite(log.fd, lsm_zeros, part, log.paved)
         if err != 0:
             return fail_io(st, b"log: no room", err)
-        log.paved += step
+        log.paved += part
     return ST_OK
 
 

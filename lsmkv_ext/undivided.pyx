@@ -27,7 +27,7 @@ def undivided(work, bint patient=False):
 
 
 cdef object _forget_this_thread():
-    """Whoever asks for `current_thread()` (a join, a log message) enters this thread among the living, and before Python 3.13 nothing
+    """Whoever asks for `current_thread()` (a join, a log message) enters this thread among the living; before Python 3.13 nothing
     takes it out of there again."""
     with threading._active_limbo_lock:
         threading._active.pop(get_ident(), None)
