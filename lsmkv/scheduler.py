@@ -42,6 +42,7 @@ LONGEST_PAUSE = 1.0
 # How often the files of dropped tables are looked at while readers hold some.
 GARBAGE_INTERVAL = 0.5
 IDLE_SECONDS = 1.0
+EARLY_FROM = 8 << 20
 SHRINK_STEP = 1 << 20
 STATS_INTERVAL = 0.5
 
@@ -270,6 +271,16 @@ class Scheduler:
         while cache.capacity > size:
             cache.set_capacity(max(size, cache.capacity - SHRINK_STEP))
         cache.set_capacity(size)
+        self._let_rotate_early()
+
+    def _let_rotate_early(self) -> None:
+        """While nothing is being flushed, half a write buffer is enough to begin: writers that outrun the
+        flush then hold less memory, and the second processor has work sooner.
+        """
+        with self.versions.lock:
+            active, size = self.versions.active, self.options.write_buffer_size
+            if active is not None and size >= EARLY_FROM:
+                active.capacity = size if self.versions.immutables else size // 2
 
     def _flush(self, memtables: list[Memtable]) -> None:
         self.share_memory()

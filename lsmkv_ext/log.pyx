@@ -119,8 +119,8 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
 
 
 cdef uint64_t paving_unit(LogC* log) noexcept nogil:
-    """How much one write call paves, and with `step` how much to pave. What one call writes the kernel keeps, and writes back, as one:
-    so page by page where records are synced as they come, else in steps that grow."""
+    """How much one write call paves, and with `step` how much to pave. What one call writes the kernel keeps, and writes back, as
+    one: so page by page where records are synced as they come, else in steps that grow."""
     cdef bint synced = log.n_syncs != log.syncs_then
     log.syncs_then = log.n_syncs
     if synced or log.step == 0:

@@ -129,5 +129,5 @@ cdef class Memtable:
     cdef MemC* c
     cdef readonly uint64_t seed
     cdef public uint64_t number
-    cdef readonly uint64_t capacity
+    cdef public uint64_t capacity
     cdef object __weakref__
