@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+import xxhash
+
 from lsmkv_ext.sst import SSTWriter
+
+FRAME_SEED = 0x6C736D6B76667261
 
 # key -> (value, or None for a delete; sequence number)
 Rows = Mapping[bytes, tuple[bytes | None, int]]
@@ -36,3 +41,13 @@ def numbered(n: int, value_size: int = 20, start: int = 0) -> dict[bytes, tuple[
 
 def listed(rows: Rows) -> list[tuple[bytes, bytes | None, int]]:
     return [(key, *rows[key]) for key in sorted(rows)]
+
+
+def section_seed(kind: int, offset: int) -> int:
+    return FRAME_SEED ^ kind << 56 ^ offset
+
+
+def seal(payload: bytes, raw_size: int, compression: int, kind: int, offset: int) -> bytes:
+    """A section with the trailer that makes it valid there."""
+    body = payload + struct.pack("<IB", raw_size & 0xFFFFFFFF, compression)
+    return body + struct.pack("<I", xxhash.xxh3_64_intdigest(body, section_seed(kind, offset)) & 0xFFFFFFFF)

@@ -5,10 +5,15 @@ import random
 from pathlib import Path
 
 import pytest
+from tables import seal
 
 import lsmkv
 from lsmkv.plan import designed_fpr
+from lsmkv_ext import native
+from lsmkv_ext.refilter import rebuild_table_filter
 from lsmkv_ext.table import Table
+
+HEADER_SEED = 0x68656164666C7472  # of the checksum of a filter's header
 
 SMALL = {
     "write_buffer_size": 64 << 10,
@@ -82,8 +87,29 @@ def test_each_table_carries_a_filter_of_the_databases_seed(tmp_path):
                 assert info["seed"] == db.seed
                 assert 0.35 < info["fill_ratio"] < 0.5
         seed = db.seed
+    with lsmkv.open(tmp_path / "db", **SMALL) as again:
+        assert again.seed == seed
     with lsmkv.open(tmp_path / "other", **SMALL) as other:
         assert other.seed != seed
+
+
+def test_filters_stand_on_cache_lines_in_the_file(tmp_path):
+    with layered(tmp_path / "db") as db:
+        files = [path for path in table_files(db) if int(path.stem) in db._versions.tables]
+        places = [filter_place(path) for path in files]
+    assert len(places) >= 3
+    assert all(bits_at % 64 == bits_size % 64 == 0 and bits_size for _, bits_at, bits_size in places)
+
+
+def test_new_filters_are_checked_unless_told_otherwise(tmp_path):
+    for checked in (True, False):
+        with layered(tmp_path / str(checked), verify_filters=checked) as db:
+            assert db.background.filter_build_ns > 0
+            assert (db.background.filter_verify_ns > 0) == checked
+            before = db.background.filter_verify_ns
+            db.set_options(bits_per_key=12)
+            assert db.rebuild_filters() > 0
+            assert (db.background.filter_verify_ns > before) == checked
 
 
 def test_duplicates_and_dropped_keys_do_not_count(tmp_path):
@@ -365,6 +391,32 @@ def test_rebuild_changes_the_filter_and_not_one_data_byte(tmp_path):
         assert list(db.items()) == contents
 
 
+def test_no_block_is_opened_where_no_filter_is_wanted(tmp_path):
+    """A block that cannot be decompressed, behind a right checksum: it is copied, as nobody looks into it."""
+    path, out = tmp_path / "t.sst", tmp_path / "out.sst"
+    with lsmkv.SSTWriter(path) as writer:
+        for i in range(300):
+            writer.put(key(i), b"value" * 20)
+    data = bytearray(path.read_bytes())
+    table = Table(str(path), 1)
+    block = table.block_layout()[3]
+    assert block["compression"] == "lz4"
+    at, size = block["offset"], block["size"]
+    data[at : at + size] = seal(b"\xff" * (size - 9), block["raw_size"], 1, 1, at)
+    path.write_bytes(data)
+    table = Table(str(path), 1)
+    with pytest.raises(lsmkv.CorruptionError):
+        rebuild_table_filter(table, out, millibits=10_000)
+    rebuild_table_filter(table, out, millibits=0)
+    data_bytes = table.properties["data_bytes"]
+    assert out.read_bytes()[:data_bytes] == data[:data_bytes]
+    copy = Table(str(out), 2)
+    assert copy.filter_info["problem"] == "absent"
+    assert copy.separators() == table.separators()
+    same = ("n_entries", "n_deletes", "min_seq", "max_seq", "smallest", "largest", "key_bytes", "value_bytes")
+    assert {k: copy.properties[k] for k in same} == {k: table.properties[k] for k in same}
+
+
 def test_rebuild_one_level_only(tmp_path):
     with layered(tmp_path / "db", bits_per_key=6) as db:
         db.set_options(bits_per_key=12)
@@ -468,6 +520,58 @@ def test_shadow_reads_prove_the_negatives(tmp_path):
         stats = db.stats()
         assert stats.shadow.checks == stats.total.filter.negatives > 0
         assert stats.shadow.wrong == 0
+
+
+@pytest.fixture
+def lying(tmp_path):
+    """A database whose one table has a sound filter of other keys."""
+    path = tmp_path / "db"
+    with lsmkv.open(path, **SMALL) as db:
+        fill(db, 0, 300)
+        db.compact_range()
+        (file,) = table_files(db)
+        seed = db.seed
+    header_at, bits_at, bits_size = filter_place(file)
+    data = bytearray(file.read_bytes())
+    wrong = lsmkv.BlockedBloom(300, bits_per_key=10, seed=seed)
+    wrong.add_many(b"other %d" % i for i in range(300))
+    blob = bytearray(wrong.to_bytes())
+    for field in (slice(16, 24), slice(36, 40)):  # number of keys, level
+        blob[field] = data[header_at:][field]
+    blob[56:64] = native.hash64(bytes(blob[:56]), HEADER_SEED).to_bytes(8, "little")
+    assert len(blob) == 64 + bits_size
+    data[header_at : header_at + 64] = blob[:64]
+    data[bits_at : bits_at + bits_size] = blob[64:]
+    file.write_bytes(data)
+    return path, file
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_filter_that_lies_is_found_out_by_shadow_reads(lying, many):
+    path, file = lying
+    with lsmkv.open(path, "r", filter_shadow_ratio=1.0) as db:
+        assert db.stats().total.filter.tables_damaged == 0
+        with pytest.raises(lsmkv.CorruptionError, match="denies a key") as caught:
+            for i in range(300):
+                assert (db.multi_get([key(i)])[0] if many else db.get(key(i))) is not None
+        assert caught.value.file == str(file)
+        stats = db.stats()
+        assert stats.shadow.wrong == 1
+        assert stats.alarms[0].name == "filter_wrong"
+
+
+def test_a_negative_is_sampled_every_64th_time(tmp_path):
+    with lsmkv.open(tmp_path / "db", **SMALL) as db:
+        fill(db, 0, 300)
+        db.flush()
+        asked = [absent(i) for i in range(290)]
+        for i in range(3):
+            db.get(asked[i])
+        db.multi_get(asked[3:100])
+        for name in asked[100:]:
+            db.get(name)
+        total = db.stats().total.filter
+        assert total.sampled == total.negatives // 64 == 4
 
 
 # --- explain ---

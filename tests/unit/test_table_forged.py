@@ -5,29 +5,19 @@ import struct
 
 import pytest
 import xxhash
-from tables import numbered, write_table
+from tables import numbered, seal, section_seed, write_table
 
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.table import Table
 
-FRAME_SEED = 0x6C736D6B76667261
 FOOTER = 160
 KINDS = {"data": 1, "index": 2, "ranges": 3, "props": 4}
 
 
-def seed(kind: int, offset: int) -> int:
-    return FRAME_SEED ^ kind << 56 ^ offset
-
-
-def seal(payload: bytes, raw_size: int, compression: int, kind: int, offset: int) -> bytes:
-    body = payload + struct.pack("<IB", raw_size & 0xFFFFFFFF, compression)
-    return body + struct.pack("<I", xxhash.xxh3_64_intdigest(body, seed(kind, offset)) & 0xFFFFFFFF)
-
-
 def seal_footer(raw: bytearray) -> None:
     at = len(raw) - FOOTER
-    digest = xxhash.xxh3_64_intdigest(bytes(raw[at + 64 : at + 144]), seed(5, 0))
+    digest = xxhash.xxh3_64_intdigest(bytes(raw[at + 64 : at + 144]), section_seed(5, 0))
     raw[at + 144 : at + 152] = struct.pack("<Q", digest)
 
 
