@@ -36,7 +36,31 @@ cdef extern from * nogil:
 
 cdef enum:
     FIRST_SLOTS = 4096
+    LARGE_INDEX = 1 << 17
     HUGE_PAGE = 2 << 20
+    LARGE_ARRAY = 256 << 10
+
+# --- large arrays: pages of their own, which go back at once when freed; malloc would keep them in a heap per thread ---------------------
+
+cdef void* array_new(size_t n) noexcept nogil:
+    """n zero bytes, or NULL."""
+    cdef void* base
+    if n < LARGE_ARRAY:
+        return calloc(n if n else 1, 1)
+    base = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if base == MAP_FAILED:
+        return NULL
+    if LSM_MADV_HUGEPAGE and n >= HUGE_PAGE:
+        madvise(base, n, LSM_MADV_HUGEPAGE)
+    return base
+
+
+cdef void array_free(void* base, size_t n) noexcept nogil:
+    if n < LARGE_ARRAY:
+        free(base)
+    elif base != NULL:
+        munmap(base, n)
+
 
 # --- arena -----------------------------------------------------------------------------------------------------------
 
@@ -86,12 +110,10 @@ cdef MemIndex* index_new(uint64_t n_slots) noexcept nogil:
     cdef MemIndex* index = <MemIndex*>malloc(sizeof(MemIndex))
     if index == NULL:
         return NULL
-    index.slots = <uint64_t*>calloc(n_slots, sizeof(uint64_t))
+    index.slots = <uint64_t*>array_new(n_slots * sizeof(uint64_t))
     if index.slots == NULL:
         free(index)
         return NULL
-    if LSM_MADV_HUGEPAGE and n_slots * 8 >= HUGE_PAGE:
-        madvise(<void*>((<size_t>index.slots + 4095) & ~<size_t>4095), n_slots * 8 - 4096, LSM_MADV_HUGEPAGE)
     index.mask = n_slots - 1
     index.retired = NULL
     return index
@@ -107,7 +129,8 @@ cdef inline MemEntry* slot_entry(uint64_t slot) noexcept nogil:
 
 cdef int index_grow(MemC* m) noexcept nogil:
     cdef MemIndex* old = m.index
-    cdef MemIndex* new = index_new((old.mask + 1) * 4)
+    # Small ones grow fast, to be moved seldom; of a large one, a step of four would mostly be empty memory.
+    cdef MemIndex* new = index_new((old.mask + 1) * (4 if old.mask < LARGE_INDEX else 2))
     cdef uint64_t i, j, slot
     if new == NULL:
         return -1
@@ -405,7 +428,7 @@ cdef void sort_group(SortItem* a, SortItem* scratch, size_t n, size_t skip, uint
 
 cdef void run_release(MemRun* run) noexcept nogil:
     if lsm_fetch_add32(&run.refs, -1) == 1:
-        free(run.items)
+        array_free(run.items, run.n * sizeof(SortItem))
         free(run)
 
 
@@ -422,7 +445,7 @@ cdef MemRun* run_new(size_t n) noexcept nogil:
     cdef MemRun* run = <MemRun*>malloc(sizeof(MemRun))
     if run == NULL:
         return NULL
-    run.items = <SortItem*>malloc((n if n else 1) * sizeof(SortItem))
+    run.items = <SortItem*>array_new(n * sizeof(SortItem))
     if run.items == NULL:
         free(run)
         return NULL
@@ -468,12 +491,12 @@ cdef MemRun* run_build(ArenaChunk* chunk, size_t offset, ArenaChunk* end_chunk, 
         c = <ArenaChunk*>lsm_load_ptr(<void**>&c.next)
         at = 0
     if n > 1:
-        scratch = <SortItem*>malloc(n * sizeof(SortItem))
+        scratch = <SortItem*>array_new(n * sizeof(SortItem))
         if scratch == NULL:
             run_release(run)
             return NULL
         sort_items(run.items, scratch, n, 0, &run.skip)
-        free(scratch)
+        array_free(scratch, n * sizeof(SortItem))
     elif n == 1:
         run.skip = entry_klen(run.items[0].entry)
         run.items[0].prefix = 0
@@ -765,7 +788,7 @@ cdef class Memtable:
         index = self.c.index
         while index != NULL:
             retired = index.retired
-            free(index.slots)
+            array_free(index.slots, (index.mask + 1) * sizeof(uint64_t))
             free(index)
             index = retired
         d = self.c.range_deletes
