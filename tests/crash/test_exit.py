@@ -18,6 +18,8 @@ LIMIT = 2.0  # seconds from the last acknowledged write to the end of the proces
 PRELUDE = """
 import os, sys, threading, time, atexit, signal
 import lsmkv
+# A shell starts what runs in its background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 db = lsmkv.open(sys.argv[1], write_buffer_size=65536, target_file_size=32768)
 def put(n):
     for i in range(n):

@@ -11,6 +11,7 @@ import argparse
 import faulthandler
 import resource
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -20,6 +21,7 @@ from .mutate import Mutator
 from .targets import TARGETS, Target, scratch_folder
 
 INPUT_LIMIT = 1.0  # seconds of processor time, so that a busy machine does not count
+DEADLINE = 60.0  # the same, for 256 inputs
 MEMORY_LIMIT = 64 << 20  # bytes beyond what the process had before its first input
 CORPUS = Path(__file__).with_name("corpus")
 
@@ -71,8 +73,8 @@ def fuzz(
         if keep_last:
             save.write_bytes(data)
         if number % 256 == 0:
-            # The deadline ends the process even inside compiled code.
-            faulthandler.dump_traceback_later(60, exit=True)
+            # Ends the process even inside compiled code.
+            signal.setitimer(signal.ITIMER_PROF, DEADLINE)
         try:
             accepted += one(target, data, folder)
             if number % 256 == 0 and peak() - before > MEMORY_LIMIT:
@@ -80,7 +82,7 @@ def fuzz(
         except Finding as finding:
             save.write_bytes(data)
             raise Finding(f"{name}, seed {seed}, input {number}: {finding}") from None
-    faulthandler.cancel_dump_traceback_later()
+    signal.setitimer(signal.ITIMER_PROF, 0)
     return count, accepted
 
 
@@ -94,6 +96,7 @@ def main() -> None:
     parser.add_argument("--keep-last", action="store_true")
     given = parser.parse_args()
     faulthandler.enable()
+    faulthandler.register(signal.SIGPROF, chain=True)
     folder = scratch_folder()
     try:
         if given.input:
