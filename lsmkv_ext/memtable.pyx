@@ -40,7 +40,7 @@ cdef enum:
     HUGE_PAGE = 2 << 20
     LARGE_ARRAY = 256 << 10
 
-# --- large arrays: pages of their own, which go back at once when freed; malloc would keep them in a heap per thread ---------------------
+# --- large arrays: pages of their own, which go back at once when freed; malloc would keep them in a heap per thread ------------
 
 cdef void* array_new(size_t n) noexcept nogil:
     """n zero bytes, or NULL."""
