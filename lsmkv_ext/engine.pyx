@@ -27,7 +27,7 @@ from lsmkv_ext.memtable cimport (
     mem_reserve,
 )
 from lsmkv_ext.native cimport xxh3
-from lsmkv_ext.rows cimport rows_find, rows_free, rows_offer, rows_resize
+from lsmkv_ext.rows cimport rows_find, rows_free, rows_offer, rows_pay, rows_resize
 from lsmkv_ext.status cimport (
     ST_CORRUPT,
     ST_IO,
@@ -589,7 +589,7 @@ cdef class Engine:
             return PyBytes_FromStringAndSize(q.value, q.vlen)
         if says == SAYS_GONE:
             return default
-        if self.rows.rows == NULL or row_key is None or view is not self.view_:
+        if self.rows.rows == NULL or row_key is None or view is not self.view_ or not rows_pay(&self.rows):
             return self.ask_tables(view, &q, None, default, fill_cache)
         row = rows_find(&self.rows, q.hash, key, klen, self.generation)
         if row != NULL:

@@ -15,7 +15,18 @@ ctypedef struct RowsC:
     uint64_t set_mask
     size_t used                 # bytes of keys and values held
     size_t limit
+    uint32_t left               # lookups until it is decided again whether asking pays
+    uint32_t hits               # among those since the last decision
+    bint resting                # not asked: hardly any key came twice
 
+# Whether to ask for the next lookup. Where keys do not come again, the rows are tried only now and then.
+cdef inline bint rows_pay(RowsC* r) noexcept:
+    if r.left == 0:
+        rows_decide(r)
+    r.left -= 1
+    return not r.resting
+
+cdef void rows_decide(RowsC* r) noexcept
 cdef int rows_resize(RowsC* r, size_t limit) except -1
 cdef void rows_free(RowsC* r) noexcept
 # The value, borrowed, or NULL.

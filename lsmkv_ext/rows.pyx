@@ -15,6 +15,9 @@ cdef enum:
     TYPICAL_ROW = 256           # bytes, to choose the number of rows
     LARGEST_ROW = 1024
     FULL_CREDIT = 3
+    TRIAL = 4096                # lookups
+    REST = 7 * TRIAL
+    PAYING = TRIAL // 50        # hits in a trial: a hit saves about as much as fifty lookups in vain cost
 
 
 cdef inline size_t weight(void* key, void* value) noexcept:
@@ -31,6 +34,13 @@ cdef void drop(RowsC* r, Row* row) noexcept:
         r.used -= weight(key, value)
         Py_XDECREF(<PyObject*>key)
         Py_XDECREF(<PyObject*>value)
+
+
+cdef void rows_decide(RowsC* r) noexcept:
+    """After a trial that did not pay comes a rest, after a rest a trial."""
+    r.resting = not r.resting and r.hits < PAYING
+    r.left = REST if r.resting else TRIAL
+    r.hits = 0
 
 
 cdef void rows_free(RowsC* r) noexcept:
@@ -59,6 +69,9 @@ cdef int rows_resize(RowsC* r, size_t limit) except -1:
     r.rows = <Row*>rows
     r.set_mask = sets - 1
     r.limit = limit
+    r.resting = False
+    r.hits = 0
+    r.left = TRIAL
     return 0
 
 
@@ -71,6 +84,7 @@ cdef void* rows_find(RowsC* r, uint64_t hash, const char* key, size_t klen, uint
                     and memcmp(PyBytes_AS_STRING(<object>row[i].key), key, klen) == 0):
                 if row[i].credit != FULL_CREDIT:
                     row[i].credit = FULL_CREDIT
+                r.hits += 1
                 return row[i].value
     return NULL
 

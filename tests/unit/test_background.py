@@ -12,6 +12,7 @@ import pytest
 from treetext import tree
 
 import lsmkv
+from lsmkv import scheduler
 from lsmkv.options import Options
 from lsmkv.scheduler import LAST_DELAY_NS, pressure
 from lsmkv_ext.job import FileNumbers, Job
@@ -264,3 +265,21 @@ print(lsmkv.verify({str(tmp_path / "db")!r}).findings)
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("young", "merged"), [(2000, True), (20, False)])
+def test_a_quiet_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_path, monkeypatch, young, merged):
+    monkeypatch.setattr(scheduler, "IDLE_SECONDS", 0.05)
+    with lsmkv.open(tmp_path / "db", level_size_ratio=4) as db:
+        for i in range(4000):
+            db[b"%06d" % i] = b"old%d" % i
+        db.compact_range()
+        for i in range(0, 4000, 4000 // young):
+            db[b"%06d" % i] = b"new%d" % i
+        db.flush()
+        assert merged or not db._scheduler._untidy()
+        deadline = time.monotonic() + 60
+        while merged and db._versions.current.levels[0] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [len(files) for files in db._versions.current.levels[:2]] == ([0, 1] if merged else [1, 1])
+        assert db[b"000000"] == b"new0"

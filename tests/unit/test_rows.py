@@ -133,3 +133,21 @@ def test_values_are_let_go_of_at_the_close(tmp_path):
     held = sys.getrefcount(value)
     db.close()
     assert sys.getrefcount(value) == held - 1
+
+
+def test_rows_rest_where_no_key_comes_again(tmp_path):
+    with lsmkv.open(tmp_path / "db") as db:
+        with db.write_batch() as batch:
+            for i in range(40_000):
+                batch.put(b"%05d" % i, b"v")
+        db.flush()
+        for i in range(4096):
+            db.get(b"%05d" % i)
+        # A rest: even a key asked for again and again has no row.
+        for _ in range(7 * 4096):
+            db.get(b"00007")
+        assert row_hits(db) == 0
+        # Then a trial, which pays.
+        for _ in range(8192):
+            db.get(b"00007")
+        assert row_hits(db) == 8192 - 1
