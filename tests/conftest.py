@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from hypothesis import settings
@@ -26,3 +27,4 @@ def roomy(folder: Path) -> bool:
 # anything asks for a temporary folder, and in the environment so that children agree.
 if "TMPDIR" not in os.environ and roomy(MEMORY):
     os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None  # pytest itself may have asked already

@@ -38,7 +38,7 @@ enum op {
     OP_OPEN, OP_READ, OP_WRITE, OP_PWRITE, OP_FSYNC, OP_FDATASYNC, OP_RENAME, OP_UNLINK, OP_FTRUNCATE,
     OP_FALLOCATE, OP_MMAP, OP_MSYNC, OP_MKDIR, OP_LINK, OP_RMDIR, OP_MUNMAP, OP_CLOSE, OP_STORE, OP_MARK
 };
-enum action { ACT_COUNT, ACT_FAIL, ACT_KILL, ACT_SHORT, ACT_KILL_AFTER };
+enum action { ACT_COUNT, ACT_FAIL, ACT_KILL, ACT_SHORT, ACT_KILL_AFTER, ACT_HOLD };
 enum verdict { GO, FAIL, SHORT, DIE_AFTER };
 enum { FLAG_INJECTED = 1, FLAG_CREATED = 2, FLAG_DIRECTORY = 4 };
 
@@ -228,6 +228,9 @@ static int decide(int op, const char *path) {
     switch (arm.action) {
     case ACT_KILL: syscall(SYS_kill, getpid(), SIGKILL); pause(); return GO;
     case ACT_KILL_AFTER: return DIE_AFTER;
+    case ACT_HOLD:
+        while (__atomic_load_n(&arm.action, __ATOMIC_SEQ_CST) == ACT_HOLD) usleep(500);
+        return GO;
     case ACT_SHORT: return op == OP_WRITE || op == OP_PWRITE || op == OP_READ ? SHORT : GO;
     default: return FAIL;
     }

@@ -45,6 +45,7 @@ class Action(IntEnum):
     KILL = 2
     SHORT = 3
     KILL_AFTER = 4
+    HOLD = 5  # until armed for something else, or disarmed
 
 
 def mask(*ops: Op) -> int:

@@ -12,9 +12,17 @@ from .lifetime import (
     open_and_close,
 )
 from .recording import record, replay
-from .writing import check, open_until_killed, write_until_killed, write_until_power_cut
+from .writing import (
+    calls_of_puts,
+    check,
+    open_until_killed,
+    puts_during_a_sync,
+    write_until_killed,
+    write_until_power_cut,
+)
 
 __all__ = [
+    "calls_of_puts",
     "check",
     "close_during_first_order",
     "close_during_rotation",
@@ -27,6 +35,7 @@ __all__ = [
     "open_and_close",
     "open_until_killed",
     "open_with_fault",
+    "puts_during_a_sync",
     "record",
     "replay",
     "write_until_killed",

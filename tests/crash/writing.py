@@ -13,7 +13,7 @@ from typing import Any
 import lsmkv
 
 from . import ext4, oracle
-from .iofault import Action, Control
+from .iofault import ALL, Action, Control, Op, mask
 from .load import Load, write
 
 
@@ -37,6 +37,39 @@ def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: 
             book.acked(number)
     except BaseException as error:
         errors.append(error)
+
+
+def puts_during_a_sync(folder: str, options: dict[str, Any], threads: int) -> int:
+    """Synced puts from many threads while one fdatasync of the log is under way: how many more they need."""
+    control = arm(folder, None)
+    logs = {"ops": mask(Op.FSYNC, Op.FDATASYNC), "match": ".wal"}
+    keys = [b"%d" % number for number in range(threads)]
+    with lsmkv.open(folder, **options) as db:
+        control.arm(nth=1, action=Action.HOLD, **logs)
+        workers = [threading.Thread(target=db.put, args=(key, b"v"), kwargs={"sync": True}) for key in keys]
+        workers[0].start()
+        while not control.hits():
+            time.sleep(0.001)
+        for worker in workers[1:]:
+            worker.start()
+        # A record is in the log before its key can be seen.
+        while None in db.multi_get(keys):
+            time.sleep(0.001)
+        control.arm(nth=1, action=Action.COUNT, **logs)
+        for worker in workers:
+            worker.join()
+        return control.calls()
+
+
+def calls_of_puts(folder: str, options: dict[str, Any], count: int) -> int:
+    """I/O calls of `count` puts in a row, after a first one."""
+    control = arm(folder, None)
+    with lsmkv.open(folder, **options) as db:
+        db.put(b"first", b"")
+        control.arm(ALL, 1, Action.COUNT)
+        for n in range(count):
+            db.put(b"%08d" % n, b"v" * 100)
+        return control.calls()
 
 
 def write_until_killed(

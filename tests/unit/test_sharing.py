@@ -152,6 +152,8 @@ def test_checkpoint_is_a_database_of_its_own(path, tmp_path):
     with lsmkv.open(path, **TINY) as db:
         fill(db)
         db.checkpoint(tmp_path / "copy")
+        tables = list((tmp_path / "copy").glob("*.sst"))
+        assert tables and all(table.stat().st_nlink == 2 for table in tables)
         fill(db, value=b"w")
         db.compact_range()
         with lsmkv.open(tmp_path / "copy") as copy:
