@@ -24,7 +24,7 @@ from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyE
 from lsmkv.jobs import Jobs, Result
 from lsmkv.logs import LogSupply
 from lsmkv.options import Options
-from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes
+from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes, untidy
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet
 from lsmkv_ext.memtable import Memtable
@@ -345,21 +345,10 @@ class Scheduler:
 
     def _rest(self) -> bool:
         """Waits until something happens. True where L0 could be tidied up and nothing did for a while."""
-        if self._untidy() and not self.suspended:
+        if untidy(self.versions.current, self.options) and not self.suspended:
             return not self.condition.wait(IDLE_SECONDS)
         self.condition.wait(GARBAGE_INTERVAL if self.versions.waiting_for_readers else None)
         return False
-
-    def _untidy(self) -> bool:
-        """Several tables in L0, or one that is no smaller beside what it overlaps than levels are beside each
-        other: merging it writes no more than any step down the tree does.
-        """
-        version = self.versions.current
-        young = version.levels[0]
-        if len(young) != 1:
-            return len(young) > 1
-        below = sum(f.size for f in version.overlapping(1, young[0].range))
-        return 0 < below <= young[0].size * self.options.level_size_ratio
 
     def _tidy(self) -> Plan | None:
         """The database is quiet: reads may as well look into one sorted run instead of the tables of L0."""

@@ -16,7 +16,7 @@ cdef enum:
     LARGEST_ROW = 1024
     FULL_CREDIT = 3
     TRIAL = 4096                # lookups
-    REST = 7 * TRIAL
+    REST = 3 * TRIAL
     PAYING = TRIAL // 50        # hits in a trial: a hit saves about as much as fifty lookups in vain cost
 
 

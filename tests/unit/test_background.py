@@ -14,6 +14,7 @@ from treetext import tree
 import lsmkv
 from lsmkv import scheduler
 from lsmkv.options import Options
+from lsmkv.picker import untidy
 from lsmkv.scheduler import LAST_DELAY_NS, pressure
 from lsmkv_ext.job import FileNumbers, Job
 from lsmkv_ext.table import Table
@@ -277,7 +278,7 @@ def test_a_quiet_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_pa
         for i in range(0, 4000, 4000 // young):
             db[b"%06d" % i] = b"new%d" % i
         db.flush()
-        assert merged or not db._scheduler._untidy()
+        assert merged or not untidy(db._versions.current, db.options)
         deadline = time.monotonic() + 60
         while merged and db._versions.current.levels[0] and time.monotonic() < deadline:
             time.sleep(0.01)

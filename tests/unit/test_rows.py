@@ -144,7 +144,7 @@ def test_rows_rest_where_no_key_comes_again(tmp_path):
         for i in range(4096):
             db.get(b"%05d" % i)
         # A rest: even a key asked for again and again has no row.
-        for _ in range(7 * 4096):
+        for _ in range(3 * 4096):
             db.get(b"00007")
         assert row_hits(db) == 0
         # Then a trial, which pays.
