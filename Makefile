@@ -63,7 +63,7 @@ soak: build
 	LSMKV_SOAK=1 $(PYTEST) tests/crash tests/fuzz
 
 asan: build
-	tests/crash/sanitize.sh address tests
+	tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal tests
 
 # What CI runs of it: parsers, tables, log, engine, and a share of the kills, the damage and the races. Not optimized, since the
 # build is a third of the time; without the tests that open a database for every byte, and those that are about limits of time.
@@ -73,8 +73,9 @@ ASAN_SKIP := every_ or flips or cut_anywhere or thousand or more_tables or Machi
 asan-cut: build
 	LSMKV_OPTIMIZE=0 LSMKV_CUT=0.03 tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal $(ASAN_CUT) -k "not ($(ASAN_SKIP))"
 
+# Without the one that counts threads: ThreadSanitizer has one of its own.
 tsan: build
-	tests/crash/sanitize.sh thread tests/unit tests/crash/test_lifetime.py
+	tests/crash/sanitize.sh thread -n $(JOBS) --dist worksteal tests/unit tests/crash/test_lifetime.py -k "not threads_come_back"
 
 # An sdist and a wheel that install and work elsewhere: some minutes, three builds of everything.
 dist-check:

@@ -8,14 +8,14 @@ ctypedef struct FdHandle:
     char* path                     # borrowed from the table; absolute
     int fd                         # -1 = closed; changes under the pool's lock, read without
     int users                      # atomic
-    bint used                      # for the clock
+    int used                       # for the clock; atomic
     FdHandle* next                 # ring of open handles
     FdHandle* prev
 
 ctypedef struct FdPoolC:
     pthread_mutex_t lock
     int limit
-    int n_open
+    int n_open                     # changes under the lock, read without
     FdHandle* hand
 
 # The limit is cut to half of RLIMIT_NOFILE.

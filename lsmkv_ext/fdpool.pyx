@@ -36,7 +36,7 @@ cdef void _link(FdPoolC* p, FdHandle* h) noexcept nogil:
         h.prev = p.hand.prev
         h.prev.next = h
         h.next.prev = h
-    p.n_open += 1
+    lsm_store32(&p.n_open, p.n_open + 1)
 
 
 cdef void _unlink(FdPoolC* p, FdHandle* h) noexcept nogil:
@@ -49,7 +49,7 @@ cdef void _unlink(FdPoolC* p, FdHandle* h) noexcept nogil:
             p.hand = h.next
     h.next = NULL
     h.prev = NULL
-    p.n_open -= 1
+    lsm_store32(&p.n_open, p.n_open - 1)
 
 
 cdef bint _take(FdHandle* h, int* fd) noexcept nogil:
@@ -70,11 +70,11 @@ cdef bint _close_one(FdPoolC* p) noexcept nogil:
     while left > 0:
         left -= 1
         h = p.hand
-        if not h.used and _take(h, &fd):
+        if not lsm_load32(&h.used) and _take(h, &fd):
             _unlink(p, h)
             file_close(fd)         # read-only: closing has nothing to report
             return True
-        h.used = False
+        lsm_store32(&h.used, 0)
         p.hand = h.next
     return False
 
@@ -98,7 +98,7 @@ cdef int fd_acquire(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
     lsm_fetch_add32(&h.users, 1)
     fd[0] = lsm_load32(&h.fd)
     if fd[0] >= 0:
-        h.used = True
+        lsm_store32(&h.used, 1)
         return 0
     return _open_counted(p, h, fd)
 
@@ -131,7 +131,7 @@ cdef int _open_counted(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
     fd[0] = h.fd
     if fd[0] >= 0:
         err = 0
-        h.used = True
+        lsm_store32(&h.used, 1)
     else:
         lsm_fetch_add32(&h.users, -1)
     pthread_mutex_unlock(&p.lock)
@@ -140,7 +140,7 @@ cdef int _open_counted(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
 
 cdef void fd_release(FdPoolC* p, FdHandle* h) noexcept nogil:
     lsm_fetch_add32(&h.users, -1)
-    if p.n_open <= p.limit:
+    if lsm_load32(&p.n_open) <= p.limit:
         return
     pthread_mutex_lock(&p.lock)
     while p.n_open > p.limit and _close_one(p):

@@ -95,10 +95,12 @@ cdef void _give_back(TableC* t, void* p, uint64_t n) noexcept nogil:
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil:
-    cdef int fd = t.handle.fd
+    cdef int fd = -1
     cdef size_t got = 0
     cdef int err
-    if t.fds != NULL:
+    if t.fds == NULL:
+        fd = t.handle.fd
+    else:
         err = fd_acquire(t.fds, &t.handle, &fd)
         if err == ENOENT:
             # Only a handle beside the writer can miss a file: its descriptor had to make room, and the writer removed the name.

@@ -35,7 +35,7 @@ export PYTHONPATH=$folder PYTHONMALLOC=malloc LSMKV_SANITIZED=$kind
 export ASAN_OPTIONS=log_path=$reports/asan:detect_leaks=1:leak_check_at_exit=1:exitcode=0:allocator_may_return_null=1
 export UBSAN_OPTIONS=log_path=$reports/ubsan:print_stacktrace=1
 export LSAN_OPTIONS=report_objects=0
-export TSAN_OPTIONS=log_path=$reports/tsan:exitcode=0:second_deadlock_stack=1
+export TSAN_OPTIONS=log_path=$reports/tsan:exitcode=0:second_deadlock_stack=1:die_after_fork=0:suppressions=$repository/tests/crash/tsan.supp
 preload=$(gcc -print-file-name=$library)
 status=0
 # Without address randomization the sanitizers find room for their shadow memory on every kernel; some containers forbid

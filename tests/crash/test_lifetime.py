@@ -59,7 +59,7 @@ def test_descriptors_and_threads_come_back(lab, folder):
 
 @pytest.mark.timeout(0)
 def test_more_tables_than_descriptors(lab, folder):
-    tables, limit = size(120, 1100), 40
+    tables, limit = max(60, size(120, 1100)), 40
     options = {
         "write_buffer_size": 64 << 10,
         "l0_compaction_trigger": 1000,
