@@ -1,7 +1,7 @@
-# Memory for cached blocks on huge pages: a hit touches a random block, and with 4 KiB pages each of its lines costs a
-# page walk besides the miss itself.
+# Memory for cached blocks and filters on huge pages: a lookup touches a random block or line, and with 4 KiB pages each of
+# these costs a page walk besides the miss itself.
 #
-# A region is 2 MiB, aligned to that, cut into slots of one size class; its header is found by masking a slot's
+# Blocks. A region is 2 MiB, aligned to that, cut into slots of one size class; its header is found by masking a slot's
 # address. One pool serves the whole process. An empty region goes back to the system, but for one that is kept.
 
 cdef enum:
@@ -10,3 +10,8 @@ cdef enum:
 # At least n bytes (n <= SLAB_MAX), 16-byte aligned, or NULL; *got is the size of the slot.
 cdef void* slab_alloc(size_t n, size_t* got) noexcept nogil
 cdef void slab_free(void* p) noexcept nogil
+
+# Filters. Runs of pages, first fit, in regions of 16 MiB of which only what is in use is resident. Tiny ones, and the first
+# 64 KiB of all, come from malloc: a small database should not pay for a huge page. 64-byte aligned, or NULL.
+cdef void* run_alloc(size_t n) noexcept nogil
+cdef void run_free(void* p, size_t n) noexcept nogil       # n as it was asked for; NULL is fine

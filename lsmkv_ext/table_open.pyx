@@ -10,10 +10,10 @@ from lsmkv_ext.coding cimport get_u32, get_u64, get_varint
 from lsmkv_ext.fdpool cimport fd_acquire, fd_forget, fd_release
 from lsmkv_ext.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
 from lsmkv_ext.filter cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
+from lsmkv_ext.slab cimport run_alloc, run_free
 from lsmkv_ext.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS, RangeDelete
 from lsmkv_ext.table_format cimport (
-    FILTER_ALIGN,
     FOOTER_MAGIC_AT,
     FOOTER_SIZE,
     FOOTER_SUM_AT,
@@ -483,15 +483,26 @@ cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
     return code
 
 
+cdef char* _claim_filter(TableC* t, Status* st) noexcept nogil:
+    if t.filter_size > t.room:
+        fail_corrupt(st, "table asks for more memory than its size allows", t.number, t.file_size)
+        return NULL
+    t.filter_alloc = run_alloc(t.filter_size)
+    if t.filter_alloc == NULL:
+        fail_memory(st, "filter")
+        return NULL
+    t.room -= t.filter_size
+    return <char*>t.filter_alloc
+
+
 cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
     """Damage leaves the filter unusable; only a failing disk or no memory is an error."""
     cdef char* bits = NULL
     cdef int code
     if t.filter_size:
-        t.filter_alloc = _claim(t, t.filter_size + FILTER_ALIGN, st)
-        if t.filter_alloc == NULL:
+        bits = _claim_filter(t, st)
+        if bits == NULL:
             return st.code
-        bits = <char*>((<size_t>t.filter_alloc + FILTER_ALIGN - 1) & ~<size_t>(FILTER_ALIGN - 1))
         lsm_advise_huge(bits, t.filter_size)
         code = table_pread(t, bits, t.filter_size, t.filter_at, st)
         if code != ST_OK:
@@ -580,7 +591,7 @@ cdef void table_close(TableC* t) noexcept nogil:
     free(t.largest)
     free(t.range_deletes)
     free(t.range_bytes)
-    free(t.filter_alloc)
+    run_free(t.filter_alloc, t.filter_size)
     free(t.props)
     memset(t, 0, sizeof(TableC))
     t.handle.fd = -1

@@ -1,5 +1,6 @@
 """The block cache: its byte budget, scan resistance, and readers that race."""
 
+import itertools
 import os
 import random
 import threading
@@ -279,3 +280,44 @@ def test_blocks_of_short_walks_stay_like_those_of_gets(path):
     list(table.entries(key(0), key(1), fill_cache=True))
     assert cache.stats()["main_blocks"] >= 1
     assert cache.stats()["probation_blocks"] == 0
+
+
+def test_runs_never_overlap_and_all_go_back():
+    """Filters of many sizes come and go; every region is given back with its last one."""
+    before = slab.stats()
+    rng = random.Random(3)
+    held = [slab.Run(2 << 20)]  # beyond the first 64 KiB, which come from malloc
+    for _ in range(600):
+        if len(held) > 1 and rng.random() < 0.4:
+            held.pop(rng.randrange(1, len(held)))
+        held.append(slab.Run(rng.choice((1, 64, 5000, 16384, 50_001, 200_000, 700_000))))
+        places = sorted((run.address, run.n) for run in held)
+        assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(places))
+        assert all(a % 64 == 0 for a, _ in places)
+    during = slab.stats()
+    assert during["run_bytes"] - before["run_bytes"] == sum(run.n for run in held)
+    assert during["run_regions"] > before["run_regions"] + 1
+    # Nothing is far larger than what it holds.
+    assert during["run_regions"] * (16 << 20) < 1.3 * during["run_bytes"] + (32 << 20)
+    del held
+    assert slab.stats() == before
+
+
+def test_a_large_run_comes_from_malloc():
+    before = slab.stats()
+    run = slab.Run(40 << 20)
+    assert slab.stats()["run_regions"] == before["run_regions"]
+    del run
+    assert slab.stats() == before
+
+
+def test_filters_of_a_large_database_live_on_huge_pages(tmp_path):
+    rows = {b"key%08d" % i: (b"", i) for i in range(100_000)}
+    write_table(tmp_path / "t.sst", rows)
+    before = slab.stats()
+    tables = [Table(tmp_path / "t.sst", i, None, None) for i in range(20)]
+    assert slab.stats()["run_bytes"] - before["run_bytes"] == sum(t.filter_info["bytes"] for t in tables)
+    assert slab.stats()["run_regions"] > before["run_regions"]
+    assert all(t.may_contain(b"key%08d" % i) for t in tables for i in range(0, 100_000, 999))
+    del tables
+    assert slab.stats() == before
