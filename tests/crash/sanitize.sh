@@ -25,7 +25,7 @@ mkdir -p "$folder"
 rm -rf "$folder/lsmkv" "$folder/tests" "$folder/bench" "$folder/tools"
 # The C files are the same for every build, and half of the time that one takes.
 tar -C "$repository" --exclude='*.so' --exclude=__pycache__ -cf - \
-    lsmkv lsmkv_ext bench tools tests setup.py pyproject.toml README.md | tar -C "$folder" -xf -
+    lsmkv lsmkv_ext bench tools tests docs setup.py pyproject.toml README.md | tar -C "$folder" -xf -
 cd "$folder"
 LSMKV_SANITIZE=$flags LSMKV_OPTIMIZE=$level "$python" setup.py -q build_ext --inplace -j2
 
