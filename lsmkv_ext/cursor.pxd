@@ -30,6 +30,7 @@ cdef class Scan(Child):
     cdef MemOrder** orders
     cdef int n_orders
     cdef Skyline sky
+    cdef bint ask_memtables     # some have too many range deletes for the skyline
     cdef ReadContext rc
     cdef Status st
     cdef Bound lower

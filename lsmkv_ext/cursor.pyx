@@ -8,7 +8,7 @@ from libc.string cimport memcpy
 from lsmkv_ext.block cimport Entry
 from lsmkv_ext.filter cimport filter_prefix_hash, filter_probe
 from lsmkv_ext.gate cimport GateC, ReadCounters, gate_check
-from lsmkv_ext.memtable cimport ArenaChunk, mem_order, mem_order_release
+from lsmkv_ext.memtable cimport ArenaChunk, mem_covering_seq, mem_order, mem_order_release
 from lsmkv_ext.merge cimport (
     merge_add_level,
     merge_add_order,
@@ -98,6 +98,9 @@ cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) n
 ctypedef struct Fill:           # the parts of a Scan that nogil code needs
     MergeC* merge
     const Skyline* sky
+    const ViewC* view
+    uint64_t snapshot
+    bint ask_memtables
     const Bound* limit          # of the direction of travel
     char** bytes_
     size_t* used
@@ -142,6 +145,17 @@ cdef int append_item(Fill* f, const Entry* e) noexcept nogil:
     return ST_OK
 
 
+cdef inline bint range_deleted(const Fill* f, const Entry* e) noexcept nogil:
+    cdef int i
+    if f.sky.n and ranges_cover(f.sky.items, f.sky.n, e.key, e.klen) > e.seq:
+        return True
+    if f.ask_memtables:
+        for i in range(f.view.n_memtables):
+            if mem_covering_seq(f.view.memtables[i], e.key, e.klen, f.snapshot) > e.seq:
+                return True
+    return False
+
+
 cdef int fill_chunk(Fill* f) noexcept nogil:
     """Takes entries until the chunk is full or the limit reached. 1 where more may follow, 0 at the end, -1 on error."""
     cdef Entry* e
@@ -150,7 +164,7 @@ cdef int fill_chunk(Fill* f) noexcept nogil:
         e = merge_entry(f.merge)
         if e == NULL or not within(f.limit, e, direction):
             return 0
-        if not e.is_delete and not (f.sky.n and ranges_cover(f.sky.items, f.sky.n, e.key, e.klen) > e.seq):
+        if not e.is_delete and not range_deleted(f, e):
             if f.n_items[0] >= f.most or (f.used[0] >= CHUNK_BYTES and f.n_items[0]):
                 return 1
             if append_item(f, e) != ST_OK:
@@ -289,7 +303,11 @@ cdef class Scan(Child):
         cdef ViewC* v = &self.view.c
         cdef int i, level, failed = 0
         for i in range(v.n_memtables):
-            failed |= skyline_add_memtable(&self.sky, v.memtables[i], self.snapshot)
+            if lsm_load_ptr(<void**>&v.memtables[i].range_tree) != NULL:
+                # So many that flattening them would cost more than what most walks ask.
+                self.ask_memtables = True
+            else:
+                failed |= skyline_add_memtable(&self.sky, v.memtables[i], self.snapshot)
         if v.table_ranges:
             for level in range(v.n_levels):
                 for i in range(v.levels[level].n):
@@ -374,6 +392,9 @@ cdef class Scan(Child):
         cdef int n_items = 0
         f.merge = &self.merge
         f.sky = &self.sky
+        f.view = &self.view.c
+        f.snapshot = self.snapshot
+        f.ask_memtables = self.ask_memtables
         f.limit = &self.upper if direction > 0 else &self.lower
         f.bytes_ = &self.bytes_
         f.used = &self.used

@@ -10,6 +10,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from lsmkv_ext.types cimport pthread_mutex_t
 from lsmkv_ext.block cimport Entry
+from lsmkv_ext.rangetree cimport MemRangeDelete, RangeNode
 from lsmkv_ext.status cimport Status
 
 ctypedef struct MemEntry:       # header in the arena; key and value follow, padded to 8
@@ -29,14 +30,6 @@ ctypedef struct MemIndex:
     MemIndex* retired           # smaller tables readers may still be in; freed with the memtable
     uint64_t mask
     uint64_t* slots             # high 16 bits of the hash | 48-bit entry address; 0 = free
-
-ctypedef struct MemRangeDelete:
-    MemRangeDelete* older
-    const char* start
-    const char* stop
-    uint32_t start_len
-    uint32_t stop_len
-    uint64_t seq
 
 ctypedef struct SortItem:
     uint64_t prefix             # 8 key bytes after the run's common prefix
@@ -69,7 +62,9 @@ ctypedef struct MemC:
     uint64_t chunk_size
     uint64_t min_seq
     uint64_t max_seq
-    MemRangeDelete* range_deletes
+    MemRangeDelete* range_deletes   # newest first
+    RangeNode* range_tree       # of all but the last few of them
+    int range_tail              # how many those are
     uint64_t n_range_deletes
     MemOrder* order             # latest, under order_mutex
     pthread_mutex_t order_mutex
@@ -105,7 +100,8 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
 cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t hash, uint64_t snapshot) noexcept nogil
 cdef void mem_prefetch(const MemC* m, uint64_t hash) noexcept nogil
 # Largest seq <= snapshot of a range delete over key, or 0.
-cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil
+cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
+                               size_t* steps=*) noexcept nogil
 # The order of everything appended before (chunk, offset); the caller releases it. NULL: out of memory.
 cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil
 cdef void mem_order_release(MemOrder* order) noexcept nogil

@@ -1,6 +1,14 @@
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from lsmkv_ext.rangetree cimport (
+    RANGE_LEAF,
+    RangeNode,
+    range_list_cover,
+    range_tree_cover,
+    range_tree_free,
+    range_tree_grow,
+)
 from lsmkv_ext.types cimport (
     OP_DELETE,
     lsm_compare,
@@ -210,6 +218,7 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
                           uint64_t seq) noexcept nogil:
     # Not in the arena: the arena holds nothing but entries, so that it can be walked.
     cdef MemRangeDelete* d = <MemRangeDelete*>malloc(sizeof(MemRangeDelete) + start_len + stop_len)
+    cdef RangeNode* head
     cdef char* p
     if d == NULL:
         return -1
@@ -228,6 +237,13 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
     m.n_range_deletes += 1
     m.used += sizeof(MemRangeDelete) + start_len + stop_len
     lsm_store_ptr(<void**>&m.range_deletes, d)
+    m.range_tail += 1
+    if m.range_tail >= RANGE_LEAF:
+        # Without memory for it the tail is a little longer, and so are reads.
+        head = range_tree_grow(m.range_tree, d, m.range_tail, &m.used)
+        if head != NULL:
+            m.range_tail = 0
+            lsm_store_ptr(<void**>&m.range_tree, head)
     return 0
 
 
@@ -256,15 +272,13 @@ cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t ha
         i = (i + 1) & index.mask
 
 
-cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil:
+cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
+                               size_t* steps=NULL) noexcept nogil:
+    # In this order: the list then always reaches down to the tree.
+    cdef RangeNode* head = <RangeNode*>lsm_load_ptr(<void**>&m.range_tree)
     cdef MemRangeDelete* d = <MemRangeDelete*>lsm_load_ptr(<void**>&m.range_deletes)
-    while d != NULL:
-        # Newest first, so the first one that covers is the largest.
-        if (d.seq <= snapshot and lsm_compare(d.start, d.start_len, key, klen) <= 0
-                and lsm_compare(key, klen, d.stop, d.stop_len) < 0):
-            return d.seq
-        d = d.older
-    return 0
+    cdef uint64_t seq = range_list_cover(d, head.newest if head != NULL else NULL, key, klen, snapshot, steps)
+    return seq if seq else range_tree_cover(head, key, klen, snapshot, steps)
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -791,6 +805,7 @@ cdef class Memtable:
             array_free(index.slots, (index.mask + 1) * sizeof(uint64_t))
             free(index)
             index = retired
+        range_tree_free(self.c.range_tree)
         d = self.c.range_deletes
         while d != NULL:
             older = d.older
@@ -846,3 +861,9 @@ cdef class Memtable:
             out.append((d.start[:d.start_len], d.stop[:d.stop_len], d.seq))
             d = d.older
         return out
+
+    def range_delete_over(self, bytes key, uint64_t snapshot=<uint64_t>-1):
+        """Sequence number of the newest range delete over `key` at `snapshot` (0: none), and how many were looked at."""
+        cdef size_t steps = 0
+        cdef uint64_t seq = mem_covering_seq(self.c, key, len(key), snapshot, &steps)
+        return seq, steps

@@ -1,6 +1,6 @@
 from libc.stdlib cimport free, malloc, qsort, realloc
 
-from lsmkv_ext.memtable cimport MemRangeDelete
+from lsmkv_ext.rangetree cimport MemRangeDelete
 from lsmkv_ext.types cimport lsm_compare, lsm_load_ptr
 
 ctypedef struct Bound:
