@@ -267,20 +267,23 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
 
 
 def untidy(version: Version, options: Options) -> bool:
-    """Several tables in L0, or one that is no smaller beside what it overlaps than levels are beside each other:
-    merging it writes no more than any step down the tree does.
+    """L0 holds several tables, or one over others, and is no smaller beside what it overlaps than levels are
+    beside each other: merging it writes no more than any step down the tree does.
     """
     young = version.levels[0]
-    if len(young) != 1:
-        return len(young) > 1
-    below = sum(f.size for f in version.overlapping(1, young[0].range))
-    return 0 < below <= young[0].size * options.level_size_ratio
+    if not young:
+        return False
+    below = sum(f.size for f in version.overlapping(1, hull(young)))
+    if len(young) == 1 and not below:
+        return False
+    return below <= sum(f.size for f in young) * options.level_size_ratio
 
 
 def _pick_seek_heavy(version: Version, options: Options, taken: _Conflicts, hints: Hints) -> Plan | None:
     if not hints.seek_heavy:
         return None
-    if any(f.number in hints.seek_heavy for f in version.levels[0]) and untidy(version, options):
+    worth = len(version.levels[0]) > 1 or untidy(version, options)
+    if worth and any(f.number in hints.seek_heavy for f in version.levels[0]):
         plan = _pick_l0(version, options, taken, "seeks")
         if plan is not None:
             return plan

@@ -41,7 +41,7 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 # How often the files of dropped tables are looked at while readers hold some.
 GARBAGE_INTERVAL = 0.5
-IDLE_SECONDS = 1.0
+IDLE_SECONDS = 0.1
 EARLY_FROM = 8 << 20
 SHRINK_STEP = 1 << 20
 STATS_INTERVAL = 0.5
