@@ -27,7 +27,7 @@ from lsmkv_ext.memtable cimport (
     mem_reserve,
 )
 from lsmkv_ext.native cimport xxh3
-from lsmkv_ext.rows cimport rows_find, rows_free, rows_offer, rows_pay, rows_resize
+from lsmkv_ext.rows cimport rows_find, rows_free, rows_offer, rows_pay, rows_prefetch, rows_resize
 from lsmkv_ext.status cimport (
     ST_CORRUPT,
     ST_IO,
@@ -582,6 +582,7 @@ cdef class Engine:
         q.key = key
         q.klen = klen
         q.hash = xxh3(key, klen, self.seed)
+        rows_prefetch(&self.rows, q.hash)
         q.snapshot = snapshot
         q.skip_bottom_filter = expect == EXPECT_HIT
         says = view_ask_memtables(&view.c, &q, &self.counters_)

@@ -2,6 +2,7 @@
 # What a row says holds for the tables of one generation of the tree; memtables are asked first. All under the GIL.
 
 from libc.stdint cimport uint32_t, uint64_t
+from lsmkv_ext.types cimport lsm_prefetch
 
 ctypedef struct Row:            # two to a cache line, which is a set
     uint64_t hash
@@ -25,6 +26,11 @@ cdef inline bint rows_pay(RowsC* r) noexcept:
         rows_decide(r)
     r.left -= 1
     return not r.resting
+
+# Ahead of a find, so that its cache miss and the memtable's overlap.
+cdef inline void rows_prefetch(const RowsC* r, uint64_t hash) noexcept:
+    if r.rows != NULL and not r.resting:
+        lsm_prefetch(&r.rows[(hash & r.set_mask) * 2])
 
 cdef void rows_decide(RowsC* r) noexcept
 cdef int rows_resize(RowsC* r, size_t limit) except -1
