@@ -100,11 +100,12 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
     cdef uint64_t size = LOG_WINDOW if need <= LOG_WINDOW else (need + PAGE - 1) & ~<uint64_t>(PAGE - 1)
     cdef void* p
     cdef int err
+    cdef uint64_t grown = start + (size if size > LOG_ALLOCATION else LOG_ALLOCATION)
     if start + size > log.allocated:
-        err = file_allocate(log.fd, log.allocated, start + size - log.allocated)
+        err = file_allocate(log.fd, log.allocated, grown - log.allocated)
         if err != 0:
             return fail_io(st, b"log: no room", err)
-        log.allocated = start + size
+        log.allocated = grown
     p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, log.fd, <long>start)
     if p == MAP_FAILED:
         return fail_io(st, b"log: mmap", errno)

@@ -140,7 +140,11 @@ def test_a_reader_that_goes_away_ends_it_quietly(shared):
 
 def test_an_interrupt_is_130(shared):
     process = subprocess.Popen(
-        [sys.executable, "-m", "lsmkv_tool", "top", "mydb"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "lsmkv_tool", "top", "mydb"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell starts what runs in its background with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert b"mydb" in process.stdout.readline()  # it runs, and would for ever
     process.send_signal(signal.SIGINT)
