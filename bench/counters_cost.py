@@ -9,8 +9,6 @@ of each portion the best time counts, by the thread's own clock, so that other p
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import random
@@ -21,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from . import figures
 
 COUNTING = ("view", "engine", "table")  # modules with counters in them
 PORTION = 2000  # lookups timed at once
@@ -164,20 +164,13 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = figures.parser(__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
         result = measure(Path(scratch), arguments.keys, arguments.rounds)
-    if arguments.json:
-        json.dump(result, sys.stdout, indent=1)
-        print()
-    else:
-        show(result)
+    figures.put_out(result, arguments.json, show)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ Python include all.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import math
 import platform
 import random
@@ -23,6 +21,8 @@ from typing import Any
 
 from lsmkv_ext.filter import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
 from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
+
+from . import figures
 
 # What a correct kernel measures, within 5 %.
 EXPECTED = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}
@@ -248,18 +248,11 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = figures.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="small filters, few probes: a few seconds")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args(argv)
     result = measure(arguments.quick)
-    if arguments.json:
-        json.dump(result, sys.stdout, indent=1)
-        print()
-    else:
-        show(result)
+    figures.put_out(result, arguments.json, show)
 
 
 if __name__ == "__main__":

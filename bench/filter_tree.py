@@ -11,15 +11,12 @@ the other; the best time of each portion counts, so that other processes hardly 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -27,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import lsmkv
+
+from . import figures
 
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 128 << 10,
@@ -328,20 +327,13 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = figures.parser(__doc__)
     parser.add_argument("--keys", type=int, default=4_000_000, help="in the tree")
     parser.add_argument("--rebuild-keys", type=int, default=5_000_000)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
         result = measure(Path(scratch), arguments.keys, arguments.rebuild_keys)
-    if arguments.json:
-        json.dump(result, sys.stdout, indent=1)
-        print()
-    else:
-        show(result)
+    figures.put_out(result, arguments.json, show)
 
 
 if __name__ == "__main__":

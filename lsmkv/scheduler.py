@@ -190,14 +190,13 @@ class Scheduler:
         if self.options.stats_export or self.options.sync_interval_ms:
             self._spawn("timer", self._timer_loop)
 
-    def _spawn(self, name: str, target: Callable[[], None]) -> threading.Thread:
+    def _spawn(self, name: str, target: Callable[[], None]) -> None:
         # Daemon: the interpreter's exit must not wait for these threads before our own exit hook closes the
         # database.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
         with self.versions.lock:
             self._threads.append(thread)
         thread.start()
-        return thread
 
     def ensure_timer(self) -> None:
         if not any(thread.name == "lsmkv-timer" for thread in self._threads):

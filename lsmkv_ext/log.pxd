@@ -17,7 +17,6 @@ cdef enum:
     LOG_SLOT_B = 1024
     LOG_WINDOW = 1 << 20
     LOG_ALLOCATION = 4 << 20    # the file grows by so much at a time
-    LOG_STEP = 256 << 10    # paved at a time, at most
     LOG_FIRST_STEP = 16 << 10
     LOG_BATCH = 1           # record type
 

@@ -66,9 +66,12 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from * nogil:
     """
-    static const char lsm_zeros[256 << 10];
+    #define LOG_STEP (256 << 10)    /* paved at a time, at most */
+    static const char lsm_zeros[LOG_STEP];
     """
     const char lsm_zeros[]
+    enum:
+        LOG_STEP
 
 cdef const char* MAGIC = b"lsmkvlog"
 

@@ -77,12 +77,10 @@ cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil:
     cdef void* base
     if chunk == NULL:
         return NULL
-    base = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    if base == MAP_FAILED:
+    base = array_new(capacity)
+    if base == NULL:
         free(chunk)
         return NULL
-    if LSM_MADV_HUGEPAGE and capacity >= HUGE_PAGE:
-        madvise(base, capacity, LSM_MADV_HUGEPAGE)
     chunk.next = NULL
     chunk.base = <char*>base
     chunk.capacity = capacity
@@ -91,7 +89,7 @@ cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil:
 
 
 cdef void chunk_free(ArenaChunk* chunk) noexcept nogil:
-    munmap(chunk.base, chunk.capacity)
+    array_free(chunk.base, chunk.capacity)
     free(chunk)
 
 

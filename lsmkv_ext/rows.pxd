@@ -4,6 +4,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.types cimport lsm_prefetch
 
+cdef enum:
+    WAYS = 2                    # rows to a set
+
 ctypedef struct Row:            # two to a cache line, which is a set
     uint64_t hash
     void* key                   # bytes objects, owned; NULL: the hash was only seen
@@ -30,7 +33,7 @@ cdef inline bint rows_pay(RowsC* r) noexcept:
 # Ahead of a find, so that its cache miss and the memtable's overlap.
 cdef inline void rows_prefetch(const RowsC* r, uint64_t hash) noexcept:
     if r.rows != NULL and not r.resting:
-        lsm_prefetch(&r.rows[(hash & r.set_mask) * 2])
+        lsm_prefetch(&r.rows[(hash & r.set_mask) * WAYS])
 
 cdef void rows_decide(RowsC* r) noexcept
 cdef int rows_resize(RowsC* r, size_t limit) except -1

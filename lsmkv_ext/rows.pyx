@@ -11,7 +11,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     LINE = 64
-    WAYS = 2
     TYPICAL_ROW = 256           # bytes, to choose the number of rows
     LARGEST_ROW = 1024
     FULL_CREDIT = 3

@@ -56,6 +56,15 @@ def table_files(db):
     return sorted(Path(db.path).glob("*.sst"))
 
 
+def compacted(path, n):
+    """Makes and closes a database of n keys: the file of its only table, and its seed."""
+    with lsmkv.open(path, **SMALL) as db:
+        fill(db, 0, n)
+        db.compact_range()
+        (file,) = table_files(db)
+        return file, db.seed
+
+
 def filters_of(db):
     """level -> filter_info of its tables."""
     found = {}
@@ -260,10 +269,7 @@ def flip(path, bit, data):
 def one_table(tmp_path_factory):
     """A closed database of one table, its file's bytes, and the keys it holds."""
     path = tmp_path_factory.mktemp("flip") / "db"
-    with lsmkv.open(path, **SMALL) as db:
-        fill(db, 0, 90)
-        db.compact_range()
-        (file,) = table_files(db)
+    file, _ = compacted(path, 90)
     return path, file, file.read_bytes(), [key(i) for i in range(90)]
 
 
@@ -308,10 +314,7 @@ def test_damage_is_logged_with_the_file(one_table, caplog):
 
 def test_damaged_filter_is_debt_and_rebuild_heals_it(tmp_path):
     path = tmp_path / "db"
-    with lsmkv.open(path, **SMALL) as db:
-        fill(db, 0, 300)
-        db.compact_range()
-        (file,) = table_files(db)
+    file, _ = compacted(path, 300)
     _, bits_at, _ = filter_place(file)
     flip(file, 8 * bits_at + 3, file.read_bytes())
     with lsmkv.open(path, **SMALL) as db:
@@ -526,11 +529,7 @@ def test_shadow_reads_prove_the_negatives(tmp_path):
 def lying(tmp_path):
     """A database whose one table has a sound filter of other keys."""
     path = tmp_path / "db"
-    with lsmkv.open(path, **SMALL) as db:
-        fill(db, 0, 300)
-        db.compact_range()
-        (file,) = table_files(db)
-        seed = db.seed
+    file, seed = compacted(path, 300)
     header_at, bits_at, bits_size = filter_place(file)
     data = bytearray(file.read_bytes())
     wrong = lsmkv.BlockedBloom(300, bits_per_key=10, seed=seed)
