@@ -219,15 +219,18 @@ def file_limit(options: Options) -> int:
 
 def open_for_reading(directory: str, options: Options, report: RecoveryReport) -> VersionSet:
     """A consistent state beside a writer that may change files at any time: start over where one vanished."""
-    for attempt in range(READ_ATTEMPTS):
+    last, again = "", 0
+    while True:
         try:
             return _read_once(directory, options, report)
         except (CorruptionError, OSError) as error:
+            # Another file each time: the writer is ahead of us. The same one again and again: it is damaged.
+            again = again + 1 if str(error) == last else 0
+            last = str(error)
             gone = isinstance(error, CorruptionError) or error.errno == errno.ENOENT
-            if not gone or attempt == READ_ATTEMPTS - 1 or not _worth_another_look(directory, attempt):
+            if not gone or again == READ_ATTEMPTS - 1 or not _worth_another_look(directory, again):
                 raise
             log.debug("reading %s again: %s", directory, error)
-    raise AssertionError("not reached")
 
 
 def _worth_another_look(directory: str, attempt: int) -> bool:
