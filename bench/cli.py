@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from .settings import Settings, parse_bool, parse_count, parse_size
@@ -178,11 +180,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         limit = _limit(args)
+        _check_plot(args.plot)
         gathered = _load(args.load) if args.load else _run(to_settings(args), words)
         _show(gathered)
         _save(gathered, args)
         return _compare(gathered, args.compare, limit) if args.compare else 0
-    except (ValueError, FileNotFoundError) as error:
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except (ValueError, OSError) as error:
         parser.error(str(error))
     except RunFailed as error:
         print(f"lsmkv-bench: {error}", file=sys.stderr)
@@ -197,6 +203,12 @@ def _limit(args: argparse.Namespace) -> float | None:
     if args.fail_if_slower and not args.compare:
         raise ValueError("--fail-if-slower needs --compare")
     return parse_percent(args.fail_if_slower) if args.fail_if_slower else None
+
+
+def _check_plot(path: str | None) -> None:
+    """Before the run, not after it."""
+    if path and find_spec("matplotlib") is None:
+        raise ValueError("--plot needs matplotlib (pip install lsmkv[bench])")
 
 
 def _list() -> int:

@@ -15,27 +15,31 @@ class Lines:
         self.runs = runs
         self.histogram = histogram
         self.repeats: list[dict[str, Any]] = []
+        self.several = False
+
+    def whose(self, event: dict[str, Any]) -> str:
+        """The engine's name, where there are several."""
+        return f"{event['engine']:<8} " if self.several else ""
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
     def __call__(self, event: dict[str, Any]) -> None:
         kind = event["event"]
-        if kind == "engine":
+        if kind == "run":
             self.flush_repeats()
-            self.say(f"-- {event['engine']}, run {event['run'] + 1} of {self.runs}")
+            self.several = len(event["engines"]) > 1
+            self.say(f"-- run {event['run'] + 1} of {self.runs}: {', '.join(event['engines'])}")
+        elif kind == "start" and event["attempt"] == 0:
+            self.flush_repeats()
         elif kind == "result":
             self.result(event["result"])
         elif kind == "skip":
-            self.say(f"{event['workload']:<12} : left out, {event['message']}")
-        elif kind == "end":
-            self.flush_repeats()
+            self.say(f"{self.whose(event)}{event['workload']:<12} : left out, {event['message']}")
 
     def result(self, result: dict[str, Any]) -> None:
-        if self.repeats and self.repeats[0]["workload"] != result["workload"]:
-            self.flush_repeats()
         self.repeats.append(result)
-        self.say(result_line(result))
+        self.say(self.whose(result) + result_line(result))
         for line in result["lines"]:
             self.say(f"  {line}")
         if self.histogram and (text := histogram_text(result)):
@@ -43,7 +47,7 @@ class Lines:
 
     def flush_repeats(self) -> None:
         if len(self.repeats) > 1 and self.repeats[0]["ops_per_second"]:
-            self.say(repeat_line(self.repeats))
+            self.say(self.whose(self.repeats[0]) + repeat_line(self.repeats))
         self.repeats = []
 
     def close(self) -> None:

@@ -60,11 +60,13 @@ def _ratios(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
     table = {name: row for name, row in cells(gathered.results).items() if name not in HIDDEN and ours in row}
     width = 0.8 / max(1, len(peers))
     for i, peer in enumerate(peers):
-        heights = [ratio(row, peer, ours) or 0 for row in table.values()]
+        # From 1, where both are equal: a logarithmic axis has no other natural foot.
+        heights = [(ratio(row, peer, ours) or 1) - 1 for row in table.values()]
         places = [x + i * width for x in range(len(table))]
-        axis.bar(places, heights, width, label=peer, color=colours[peer])
+        axis.bar(places, heights, width, bottom=1, label=peer, color=colours[peer])
     axis.axhline(1, color="black", linewidth=0.8)
-    axis.set_xticks([x + 0.4 for x in range(len(table))], list(table), rotation=60, ha="right")
+    middle = width * (len(peers) - 1) / 2
+    axis.set_xticks([x + middle for x in range(len(table))], list(table), rotation=60, ha="right")
     axis.set(title=f"time per operation over {ours}'s (above 1: {ours} is faster)", yscale="log")
     if peers:
         axis.legend()

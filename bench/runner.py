@@ -1,28 +1,31 @@
-"""Runs every engine in a fresh process, in rotating order, and gathers what the workers say."""
+"""Runs every engine in a fresh process, step by step in rotating order, and gathers what the workers say."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from .engines import Missing, version_of
 from .settings import Settings
 from .steps import parse_steps
-from .worker import WRONG
+from .work import check_words
+from .worker import REFUSED, WRONG
 from .workloads import find
 
 SCHEMA = 1
 
 
 class RunFailed(Exception):
-    """An engine gave a wrong answer or its process died."""
+    """An engine gave a wrong answer, could not begin, or its process died."""
 
 
 @dataclass
@@ -62,9 +65,9 @@ class Gathered:
 Listener = Callable[[dict[str, Any]], None]
 
 
-def rotation(engines: list[str], run: int) -> list[str]:
-    """The engines' order in the given run: each one comes first in turn."""
-    shift = run % len(engines) if engines else 0
+def rotation(engines: list[str], turn: int) -> list[str]:
+    """The engines' order: each one comes first in turn."""
+    shift = turn % len(engines) if engines else 0
     return engines[shift:] + engines[:shift]
 
 
@@ -84,9 +87,10 @@ def run_all(settings: Settings, listen: Listener) -> Gathered:
     from .machine import machine
 
     settings.resolved()
-    for step in parse_steps(settings.benchmarks):
+    steps = parse_steps(settings.benchmarks)
+    for step in steps:
         find(step.name)
-        settings.but(step.flags)
+        check_words(settings.but(step.flags).resolved())
     versions, left_out = installed(settings)
     gathered = Gathered(settings, versions=versions, left_out=left_out)
     root = settings.db or tempfile.mkdtemp(prefix="lsmkv-bench-")
@@ -94,54 +98,102 @@ def run_all(settings: Settings, listen: Listener) -> Gathered:
     gathered.machine = machine(root)
     try:
         for run in range(settings.runs):
-            for engine in rotation(list(versions), run):
-                listen({"event": "engine", "engine": engine, "run": run})
-                _run_engine(engine, run, root, gathered, listen)
+            listen({"event": "run", "engines": list(versions), "run": run})
+            _run_once(run, len(steps), root, gathered, listen)
     finally:
         if settings.db is None:
             shutil.rmtree(root, ignore_errors=True)
     return gathered
 
 
-def _run_engine(engine: str, run: int, root: str, gathered: Gathered, listen: Listener) -> None:
-    settings = gathered.settings
-    folder = os.path.join(root, engine)
-    if not settings.use_existing_db and os.path.isdir(folder):
-        shutil.rmtree(folder)
-    os.makedirs(folder, exist_ok=True)
-    keep = settings.db is not None
-    orders = {"settings": settings.to_dict(), "engine": engine, "folder": folder, "keep": keep}
-    command = [sys.executable, "-m", "lsmkv_bench.worker"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
+def _run_once(run: int, steps: int, root: str, gathered: Gathered, listen: Listener) -> None:
+    """Every engine does the first step, then every engine the second: what is compared was measured seconds apart."""
+    names = list(gathered.versions)
+    with ExitStack() as workers:
+        team = {name: workers.enter_context(Worker(name, run, root, gathered, listen)) for name in names}
+        for step in range(steps):
+            for name in rotation(names, run + step):
+                team[name].take_turn()
+        for worker in team.values():
+            worker.finish()
+
+
+class Worker:
+    """One engine's process. It stands still, its background threads too, while it is another's turn."""
+
+    def __init__(self, engine: str, run: int, root: str, gathered: Gathered, listen: Listener) -> None:
+        self.engine = engine
+        self.run = run
+        self.gathered = gathered
+        self.listen = listen
+        settings = gathered.settings
+        self.folder = os.path.join(root, engine)
+        if not settings.use_existing_db and os.path.isdir(self.folder):
+            shutil.rmtree(self.folder)
+        os.makedirs(self.folder, exist_ok=True)
+        self.keep = settings.db is not None
+        command = [sys.executable, "-m", "lsmkv_bench.worker"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._say({"settings": settings.to_dict(), "engine": engine, "folder": self.folder, "keep": self.keep})
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        if not self.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def take_turn(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self._say({"go": True})
+        self._hear("turn")
+        self.process.send_signal(signal.SIGSTOP)
+
+    def finish(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self._say({"go": False})
+        self._hear("end")
+        self._check(self.process.wait())
+
+    def _say(self, words: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
         try:
-            process.stdin.write(json.dumps(orders))
-            process.stdin.close()
-            wrong = _listen(process.stdout, engine, run, gathered, listen)
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode == WRONG:
-        raise RunFailed(f"{engine} gave a wrong answer: {wrong}")
-    if process.returncode:
-        raise RunFailed(f"{engine}: its process ended with {process.returncode}")
-    if not keep:
-        shutil.rmtree(folder, ignore_errors=True)
+            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self._check(self.process.wait())
 
+    def _hear(self, last: str) -> None:
+        """Takes what the worker says up to the event `last`."""
+        assert self.process.stdout is not None
+        message = ""
+        for line in self.process.stdout:
+            event = json.loads(line)
+            if event["event"] == last:
+                return
+            message = event.get("message", message)
+            self._take(event)
+        self._check(self.process.wait(), message)
 
-def _listen(lines: Any, engine: str, run: int, gathered: Gathered, listen: Listener) -> str:
-    wrong = ""
-    for line in lines:
-        event = json.loads(line)
-        event.update(engine=engine, run=run)
+    def _check(self, code: int, message: str = "") -> None:
+        if code == WRONG:
+            raise RunFailed(f"{self.engine} gave a wrong answer: {message}")
+        if code == REFUSED:
+            raise RunFailed(f"{self.engine}: {message}")
+        if code:
+            raise RunFailed(f"{self.engine}: its process ended with {code}")
+
+    def _take(self, event: dict[str, Any]) -> None:
+        event.update(engine=self.engine, run=self.run)
+        gathered = self.gathered
         if event["event"] == "result":
-            event["result"].update(engine=engine, run=run)
+            event["result"].update(engine=self.engine, run=self.run)
             gathered.results.append(event["result"])
         elif event["event"] == "mapping":
-            gathered.mappings.setdefault(engine, event["mapping"])
-        elif event["event"] == "skip" and run == 0:
+            gathered.mappings.setdefault(self.engine, event["mapping"])
+        elif event["event"] == "skip" and self.run == 0:
             gathered.skipped.append({key: event[key] for key in ("engine", "workload", "message")})
-        elif event["event"] == "wrong":
-            wrong = event["message"]
-        listen(event)
-    return wrong
+        self.listen(event)

@@ -36,6 +36,11 @@ OPEN_FIELDS = (
     "compression",
 )
 
+
+class Refused(Exception):
+    """The engine or the folder cannot be used with these settings."""
+
+
 Emit = Callable[[dict[str, Any]], None]
 
 
@@ -96,7 +101,10 @@ class Session:
             os.makedirs(self.path, exist_ok=True)
             self.engine = self.engine_type(self.path, cfg)
         if self.opened is None:
-            self.engine.open()
+            try:
+                self.engine.open()
+            except Exception as error:
+                raise Refused(f"cannot open its database: {error}") from error
             self.opened = cfg
         return self.engine
 
@@ -127,7 +135,7 @@ class Session:
 
     def restore(self, cfg: Settings) -> None:
         if not self._sidecar().exists():
-            raise FileNotFoundError(f"use_existing_db: no earlier run left its ledger in {self.folder}")
+            raise Refused(f"use_existing_db: no earlier run left its ledger in {self.folder}")
         data = self._sidecar().read_bytes()
         self.generation = data[0]
         self.ledger.load(data[1:])

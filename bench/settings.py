@@ -54,7 +54,9 @@ class Settings:
     engine_options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def resolved(self) -> Settings:
-        """With the memory budget split: what the write buffers may hold at most, the rest is block cache."""
+        """Checked, and with the memory budget split: what the write buffers may hold at most, the rest is block
+        cache."""
+        self._check()
         if self.memory_budget is None:
             return self
         buffers = self.write_buffer_size * 2
@@ -64,6 +66,22 @@ class Settings:
                 f" of {self.write_buffer_size}; lower write_buffer_size"
             )
         return replace(self, cache_size=self.memory_budget - buffers)
+
+    def _check(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        if not self.engines:
+            raise ValueError("no engines given")
+        if self.compression not in ("lz4", "none"):
+            raise ValueError(f"compression {self.compression!r} is not lz4 or none")
+        if not 0 < self.compression_ratio <= 1:
+            raise ValueError(f"compression_ratio must be above 0 and at most 1, not {self.compression_ratio}")
+        if self.readwritepercent > 100:
+            raise ValueError(f"readwritepercent must be at most 100, not {self.readwritepercent}")
+        if self.num > 10**self.key_size:
+            raise ValueError(f"key_size {self.key_size} is too small for {self.num} keys of decimal digits")
 
     @property
     def peer_cache_size(self) -> int:
@@ -100,6 +118,12 @@ NOT_PER_STEP = {
     "num",
     "key_size",
     "seed",
+}
+LEAST = {
+    **dict.fromkeys(("runs", "num", "reads", "writes", "threads", "key_size", "batch_size"), 1),
+    **dict.fromkeys(("block_size", "write_buffer_size", "max_write_buffers"), 1),
+    **dict.fromkeys(("duration", "value_size", "value_size_min", "value_size_max", "seek_nexts", "cache_size"), 0),
+    **dict.fromkeys(("seed", "rate", "readwritepercent", "check_every", "report_interval_seconds"), 0),
 }
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 

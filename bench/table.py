@@ -16,6 +16,7 @@ class Cell:
     engine: str
     workload: str
     micros: Summary
+    by_run: dict[int, float]  # microseconds per operation, the median of a run's repeats
     latency: dict[str, float]
     resources: dict[str, float | None]
     mb_per_second: float | None
@@ -59,7 +60,11 @@ def _cell(engine: str, workload: str, group: list[dict[str, Any]], measure: str)
     resources = {name: _median([r.get(name) for r in group]) for name in RESOURCES}
     speeds = _median([r.get("mb_per_second") for r in group])
     micros = summarize([r[measure] for r in group])
-    return Cell(engine, workload, micros, latency, resources, speeds, group[0]["threads"])
+    runs: dict[int, list[float]] = {}
+    for r in group:
+        runs.setdefault(r["run"], []).append(r[measure])
+    by_run = {run: statistics.median(values) for run, values in runs.items()}
+    return Cell(engine, workload, micros, by_run, latency, resources, speeds, group[0]["threads"])
 
 
 def _median(values: list[float | None]) -> float | None:
@@ -68,15 +73,20 @@ def _median(values: list[float | None]) -> float | None:
 
 
 def ratio(row: dict[str, Cell], peer: str, ours: str) -> float | None:
-    """The peer's time per operation over ours: above 1, we are faster."""
-    if peer not in row or ours not in row or not row[ours].micros.median:
-        return None
-    return row[peer].micros.median / row[ours].micros.median
+    """The peer's time per operation over ours, the median of the runs: above 1, we are faster."""
+    ratios = _ratios(row, peer, ours)
+    return statistics.median(ratios) if ratios else None
 
 
 def ratio_range(row: dict[str, Cell], peer: str, ours: str) -> tuple[float, float] | None:
-    """The ratio at its worst and at its best over all runs."""
+    """The ratio at its worst and at its best over the runs."""
+    ratios = _ratios(row, peer, ours)
+    return (min(ratios), max(ratios)) if ratios else None
+
+
+def _ratios(row: dict[str, Cell], peer: str, ours: str) -> list[float]:
+    """One for each run, as only what was measured seconds apart can be compared."""
     if peer not in row or ours not in row:
-        return None
-    a, b = row[peer].micros, row[ours].micros
-    return (a.low / b.high, a.high / b.low) if b.low and b.high else None
+        return []
+    theirs, mine = row[peer].by_run, row[ours].by_run
+    return [theirs[run] / mine[run] for run in theirs if mine.get(run)]

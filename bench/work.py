@@ -46,6 +46,12 @@ def distribution_stream(text: str, num: int, seed: int) -> Stream:
     return Stream(kind, num, seed)
 
 
+def check_words(cfg: Settings) -> None:
+    """What a worker would stumble over is refused before the first one starts."""
+    distribution_stream(cfg.distribution, 1, 0)
+    value_sizes(cfg)
+
+
 def value_sizes(cfg: Settings) -> tuple[object, ...]:
     if cfg.value_size_distribution == "fixed":
         return ("fixed", cfg.value_size)

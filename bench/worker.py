@@ -1,4 +1,4 @@
-"""One engine's run in a process of its own: reads its orders from stdin, answers in JSON lines on stdout."""
+"""One engine's run in its own process: orders come on stdin, a line for each step, answers go as JSON to stdout."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any, TextIO
 from . import probe
 from .checks import WrongAnswer
 from .engines import Unsupported
-from .session import Session
+from .session import Refused, Session
 from .settings import Settings
 from .steps import Step, parse_steps
 from .workloads import find
 
-WRONG = 3  # exit code
+# Exit codes.
+WRONG = 3
+REFUSED = 4
 
 
 def main() -> int:
-    orders = json.load(sys.stdin)
+    orders = json.loads(sys.stdin.readline())
     out = _private_stdout()
 
     def emit(event: dict[str, Any]) -> None:
@@ -30,17 +32,25 @@ def main() -> int:
     settings = Settings.from_dict(orders["settings"]).resolved()
     gc.disable()  # its pauses would be charged to whoever happens to run
     session = Session(orders["engine"], orders["folder"], settings, emit)
+    steps = iter(enumerate(parse_steps(settings.benchmarks)))
     try:
-        if settings.use_existing_db:
-            session.restore(settings)
-        for index, step in enumerate(parse_steps(settings.benchmarks)):
+        for line in sys.stdin:
+            if not json.loads(line)["go"]:
+                break
+            index, step = next(steps)
+            if index == 0 and settings.use_existing_db:
+                session.restore(settings)
             run_step(session, settings, step, index)
+            emit({"event": "turn"})
         session.close()
         if orders.get("keep"):
             session.save()
     except WrongAnswer as error:
         emit({"event": "wrong", "message": str(error)})
         return WRONG
+    except Refused as error:
+        emit({"event": "refused", "message": str(error)})
+        return REFUSED
     emit({"event": "end"})
     return 0
 
@@ -60,6 +70,9 @@ def run_step(session: Session, settings: Settings, step: Step, index: int) -> No
         return
     cfg = settings.but(step.flags).resolved()
     cfg = workload.prepare(cfg) if workload.prepare else cfg
+    if workload.fresh:
+        os.sync()  # what others left to write would otherwise be written in this one's time
+        probe.warm_memory()
     for attempt in range(step.warmup + step.repeat):
         measured = attempt >= step.warmup
         session.turn = index * 1000 + attempt

@@ -36,6 +36,24 @@ class Reads:
         """Lets go of the transaction or iterator behind the reads."""
 
 
+class OneIterator(Reads):
+    """Of engines whose iterators can be sent elsewhere: all scans share one."""
+
+    def __init__(self, db: Any) -> None:
+        iterator = db.iterator()
+        seek = iterator.seek
+
+        def scan(key: bytes) -> Iterator[Pair]:
+            seek(key)
+            return iterator  # type: ignore[no-any-return]
+
+        super().__init__(db.get, scan)
+        self._iterator = iterator
+
+    def close(self) -> None:
+        self._iterator.close()
+
+
 class Engine(ABC):
     name: str
     package: str
@@ -101,6 +119,10 @@ class Engine(ABC):
     def bloom(self, keys: int) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
         """(add, test) of a standalone filter for `keys` keys at 10 bits each."""
         raise Unsupported(f"{self.name} has no standalone filter")
+
+
+def log_words(settings: Settings) -> str:
+    return "off" if settings.disable_wal else "on, synced per write" if settings.sync else "on, not synced"
 
 
 def human(size: float | None) -> str:

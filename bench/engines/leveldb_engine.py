@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .base import Engine, Pair, Reads, human
+from .base import Engine, OneIterator, Pair, Reads, human
 
 
 class LevelEngine(Engine):
@@ -58,7 +58,7 @@ class LevelEngine(Engine):
         return self.db.iterator(start=key)  # type: ignore[no-any-return]
 
     def frozen(self) -> Reads:
-        return _Frozen(self.db)
+        return OneIterator(self.db)
 
     def items(self, reverse: bool = False) -> Iterator[Pair]:
         return self.db.iterator(reverse=reverse)  # type: ignore[no-any-return]
@@ -78,18 +78,3 @@ class LevelEngine(Engine):
             return super().text(what)
         value = self.db.get_property(f"leveldb.{what}".encode())
         return (value or b"").decode()
-
-
-class _Frozen(Reads):
-    def __init__(self, db: Any) -> None:
-        iterator = db.iterator()
-
-        def scan(key: bytes) -> Iterator[Pair]:
-            iterator.seek(key)
-            return iterator  # type: ignore[no-any-return]
-
-        super().__init__(db.get, scan)
-        self._iterator = iterator
-
-    def close(self) -> None:
-        self._iterator.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..settings import Settings
-from .base import Engine, Missing, Pair, Reads, human
+from .base import Engine, Missing, OneIterator, Pair, Reads, human, log_words
 
 
 class LsmkvEngine(Engine):
@@ -52,13 +52,12 @@ class LsmkvEngine(Engine):
 
     def mapping(self) -> dict[str, Any]:
         s = self.settings
-        log = "off" if s.disable_wal else "on, synced per write" if s.sync else "on, not synced"
         given = {
             "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
             "cache": f"block cache {human(s.cache_size)}, and an idle write buffer of {human(s.write_buffer_size)}",
             "filter": f"blocked Bloom {s.bits_per_key} bits/key",
             "blocks": f"{human(s.block_size)}, {s.compression}",
-            "log": log,
+            "log": log_words(s),
             "background jobs": 2,
         }
         return {**given, **self.extra}
@@ -73,7 +72,7 @@ class LsmkvEngine(Engine):
         return self.db.iterator(start=key)  # type: ignore[no-any-return]
 
     def frozen(self) -> Reads:
-        return _Frozen(self.db)
+        return OneIterator(self.db)
 
     def items(self, reverse: bool = False) -> Iterator[Pair]:
         return iter(self.db.items(reverse=reverse))
@@ -100,19 +99,3 @@ class LsmkvEngine(Engine):
 
         bloom = lsmkv.BlockedBloom(keys, 0.0096)
         return bloom.add, bloom.__contains__
-
-
-class _Frozen(Reads):
-    def __init__(self, db: Any) -> None:
-        iterator = db.iterator()
-        seek = iterator.seek
-
-        def scan(key: bytes) -> Iterator[Pair]:
-            seek(key)
-            return iterator  # type: ignore[no-any-return]
-
-        super().__init__(db.get, scan)
-        self._iterator = iterator
-
-    def close(self) -> None:
-        self._iterator.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..settings import Settings
-from .base import Engine, Pair, human
+from .base import Engine, Pair, human, log_words
 
 
 class RocksEngine(Engine):
@@ -52,13 +52,12 @@ class RocksEngine(Engine):
 
     def mapping(self) -> dict[str, Any]:
         s = self.settings
-        log = "off" if s.disable_wal else "on, synced per write" if s.sync else "on, not synced"
         return {
             "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
             "cache": f"LRU block cache {human(s.peer_cache_size)}",
             "filter": f"full Bloom {s.bits_per_key} bits/key",
             "blocks": f"{human(s.block_size)}, {s.compression}",
-            "log": log,
+            "log": log_words(s),
             "background jobs": 2,
         }
 

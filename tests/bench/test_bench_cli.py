@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -212,7 +213,60 @@ def test_existing_database_without_its_ledger_is_refused(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 1
-    assert "ledger" in done.stderr
+    assert "ledger" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_option_that_the_engine_does_not_have_is_refused() -> None:
+    done = run_cli("--num=100", "--engines=lsmkv", "--option=lsmkv.none=1", "--benchmarks=fillseq", check=False)
+    assert done.returncode == 1
+    assert "lsmkv: cannot open its database" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_engines_take_turns_step_by_step(bench: Any) -> None:
+    """What a ratio compares is measured seconds apart, and each engine is the first of some step."""
+    data = bench("--num=500", "--engines=lsmkv,dict", "--benchmarks=fillseq,readrandom,fillrandom", "--runs=2")
+    order = [(r["run"], r["workload"], r["engine"]) for r in data["results"]]
+    assert order == [
+        (0, "fillseq", "lsmkv"),
+        (0, "fillseq", "dict"),
+        (0, "readrandom", "dict"),
+        (0, "readrandom", "lsmkv"),
+        (0, "fillrandom", "lsmkv"),
+        (0, "fillrandom", "dict"),
+        (1, "fillseq", "dict"),
+        (1, "fillseq", "lsmkv"),
+        (1, "readrandom", "lsmkv"),
+        (1, "readrandom", "dict"),
+        (1, "fillrandom", "dict"),
+        (1, "fillrandom", "lsmkv"),
+    ]
+
+
+def test_an_engine_stands_still_while_it_is_anothers_turn(tmp_path: Path) -> None:
+    """Its background threads would otherwise run in the other's time."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys, threading, time\n"
+        "import lsmkv_bench.engines.dict_engine as m\n"
+        "real = m.DictEngine.open\n"
+        "def count():\n"
+        "    with open(os.environ['COUNT'], 'w') as file:\n"
+        "        while True:\n"
+        "            time.sleep(0.001)\n"
+        "            print(time.monotonic(), file=file, flush=True)\n"
+        "def open_and_count(self):\n"
+        "    real(self)\n"
+        "    threading.Thread(target=count, daemon=True).start()\n"
+        "m.DictEngine.open = open_and_count\n"
+    )
+    ticks = tmp_path / "ticks"
+    run_cli(
+        "--num=1000",
+        "--engines=dict,lsmkv",
+        "--benchmarks=fillseq,readrandom:duration=2,readrandom",
+        env={"PYTHONPATH": str(tmp_path), "COUNT": str(ticks)},
+    )
+    times = [float(line) for line in ticks.read_text().splitlines()]
+    assert max(b - a for a, b in itertools.pairwise(times)) > 1.9
 
 
 def test_list() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsmkv_bench import cli
 from lsmkv_bench.checks import Checker, WrongAnswer
 from lsmkv_bench.cli import FLAGS, build_parser, engine_options, main, normalized, to_settings
 from lsmkv_bench.compare import changes, judged, parse_percent
@@ -21,6 +22,7 @@ from lsmkv_bench.settings import Settings, parse_bool, parse_count, parse_size
 from lsmkv_bench.stats import summarize
 from lsmkv_bench.steps import parse_step, parse_steps
 from lsmkv_bench.suites import SUITES
+from lsmkv_bench.table import cells, ratio, ratio_range
 from lsmkv_bench.targets import TARGETS
 from lsmkv_bench.work import GET, SCAN, Chunk
 from lsmkv_bench.workloads import WORKLOADS, find
@@ -169,6 +171,20 @@ def test_command_line_to_settings() -> None:
         ["--fail-if-slower=10%"],
         ["--load=/does/not/exist.json"],
         ["--memory-budget=1k", "--engines=dict"],
+        ["--engines="],
+        ["--engines=dict", "--num=0"],
+        ["--engines=dict", "--num=-5"],
+        ["--engines=dict", "--runs=0"],
+        ["--engines=dict", "--threads=0"],
+        ["--engines=dict", "--value_size=-1"],
+        ["--engines=dict", "--key_size=2", "--num=101"],
+        ["--engines=dict", "--distribution=foo"],
+        ["--engines=dict", "--distribution=zipf:x"],
+        ["--engines=dict", "--value_size_distribution=foo"],
+        ["--engines=dict", "--compression=foo"],
+        ["--engines=dict", "--compression_ratio=3"],
+        ["--engines=dict", "--benchmarks=fillseq:threads=0"],
+        ["--engines=dict", "--benchmarks=fillseq", "--num=10", "--json=/dev/null/out.json"],
     ],
 )
 def test_bad_words_are_refused_with_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +192,17 @@ def test_bad_words_are_refused_with_exit_code_2(words: list[str], capsys: pytest
         main(words)
     assert caught.value.code == 2
     assert "lsmkv-bench: error:" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(cli, "_run", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(SystemExit) as caught:
+        main(["--engines=dict", "--plot=out.png"])
+    assert caught.value.code == 2
+    assert "matplotlib" in capsys.readouterr().err
 
 
 def test_rotation_gives_each_engine_its_turn() -> None:
@@ -202,7 +229,7 @@ def test_known_interval() -> None:
 def gathered(micros: dict[str, float], engines: tuple[str, ...] = ("lsmkv", "lmdb")) -> Gathered:
     """Results of one workload, `w`, and of the warm-up, which no table shows."""
     results: list[dict[str, Any]] = [
-        {"workload": workload, "engine": engine, "micros_per_op": us, "threads": 1, "mb_per_second": None}
+        {"workload": workload, "engine": engine, "run": 0, "micros_per_op": us, "threads": 1}
         for engine, us in micros.items()
         for workload in ("w", "warm-up")
     ]
@@ -216,6 +243,20 @@ def test_compare_judges_the_first_engine_only() -> None:
     assert [c.engine for c in judged(found, new, 0.1)] == ["lsmkv"]
     assert judged(found, new, 0.25) == []
     assert changes(gathered({"dict": 1.0}), new) == []
+
+
+def test_a_ratio_is_the_median_of_what_was_measured_side_by_side() -> None:
+    """The second run was on a machine twice as slow: its ratio is no other for that."""
+    times = {"lsmkv": (1.0, 2.0, 1.0), "lmdb": (3.0, 6.6, 2.5)}
+    results = [
+        {"workload": "w", "engine": engine, "run": run, "micros_per_op": micros, "threads": 1}
+        for engine, by_run in times.items()
+        for run, micros in enumerate(by_run)
+    ]
+    row = cells(results)["w"]
+    assert ratio(row, "lmdb", "lsmkv") == 3.0
+    assert ratio_range(row, "lmdb", "lsmkv") == (2.5, 3.3)
+    assert ratio(row, "dict", "lsmkv") is None and ratio_range(row, "dict", "lsmkv") is None
 
 
 def test_percent() -> None:
