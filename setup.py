@@ -29,7 +29,8 @@ link_args = ["-pthread"]
 if DEBUG or SANITIZE:
     compile_args.append("-fno-omit-frame-pointer")
 if SANITIZE:
-    compile_args += [f"-fsanitize={SANITIZE}", "-g1"]
+    # Undefined behaviour ends the process: on stderr, which the tests of programs swallow, nobody would see it.
+    compile_args += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined", "-g1"]
     link_args.append(f"-fsanitize={SANITIZE}")
 if platform.system() == "Linux":
     link_args.append("-ldl")

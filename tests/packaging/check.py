@@ -54,6 +54,7 @@ def check_wheel(path: Path, clone: Path) -> None:
     for package, folder in PACKAGES.items():
         sources = [p.relative_to(clone / folder) for p in (clone / folder).rglob("*")]
         wanted |= {f"{package}/{p}" for p in sources if p.suffix in (".py", ".pyi", ".pxd", ".typed", ".html")}
+    wanted.add(f"lsmkv-{path.name.split('-')[1]}.dist-info/licenses/LICENSE")
     fail_if("missing in the wheel", wanted - names)
     built = {name.split("/")[1].split(".")[0] for name in names if name.endswith(".so")}
     fail_if("not built", {p.stem for p in (clone / "lsmkv_ext").glob("*.pyx")} - built)
@@ -64,7 +65,8 @@ def check_sdist(path: Path, clone: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     fail_if("stray files in the sdist", {name for name in names if NOT_IN_SDIST.search(name)})
     sources = (p.relative_to(clone) for p in (clone / "lsmkv_ext").iterdir())
-    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pyi", ".py")} | {"setup.py", "README.md"}
+    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pyi", ".py")}
+    wanted |= {"setup.py", "README.md", "LICENSE"}
     fail_if("missing in the sdist", wanted - names)
 
 
