@@ -13,6 +13,7 @@ from lsmkv.errors import IOError
 from lsmkv.manifest import (
     ManifestState,
     ManifestWriter,
+    io_errors,
     open_above_stdio,
     replace_file,
     snapshot_edit,
@@ -30,8 +31,12 @@ def create(versions: VersionSet, dest: str) -> None:
     """Builds in a folder beside `dest` and renames it: `dest` is a whole database or not there."""
     if os.path.lexists(dest):
         raise IOError(errno.EEXIST, "the destination exists", dest)
-    parent = os.path.dirname(os.path.abspath(dest))
-    working = os.path.abspath(dest) + ".checkpoint"
+    with io_errors("checkpoint", dest):
+        _create(versions, dest)
+
+
+def _create(versions: VersionSet, dest: str) -> None:
+    working = dest + ".checkpoint"
     with versions.lock:
         # Holding the tables keeps their files from being removed while they are linked.
         version, seed, last_seq = versions.current, versions.state.seed, versions.state.last_seq
@@ -48,7 +53,7 @@ def create(versions: VersionSet, dest: str) -> None:
         write_current(working, highest + 1)
         replace_file(working, filenames.OPTIONS, versions.options.encode())
         os.rename(working, dest)
-        sync_directory(parent)
+        sync_directory(os.path.dirname(dest))
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
@@ -71,7 +76,7 @@ def copy_file(source: str, target: str) -> None:
     try:
         write = open_above_stdio(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            with os.fdopen(os.dup(read), "rb") as a, os.fdopen(os.dup(write), "wb") as b:
+            with os.fdopen(read, "rb", closefd=False) as a, os.fdopen(write, "wb", closefd=False) as b:
                 shutil.copyfileobj(a, b, 1 << 20)
             sync_file(write, target)
         finally:

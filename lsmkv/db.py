@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from operator import index
 from typing import Any
 
 from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, recovery, reporting
@@ -23,14 +24,14 @@ from lsmkv.lockfile import DatabaseLock
 from lsmkv.logs import LogSupply
 from lsmkv.manifest import replace_file
 from lsmkv.metrics import Stats
-from lsmkv.options import Options
+from lsmkv.options import MAX_LEVELS, Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose_range, files_to_compact
-from lsmkv.prefixed import PrefixedDB
+from lsmkv.prefixed import PrefixedDB, delete_from
 from lsmkv.recovery import RecoveryReport
-from lsmkv.scheduler import Pressure, Scheduler
+from lsmkv.scheduler import Hold, Pressure, Scheduler
 from lsmkv.version import FileMeta, KeyRange, Version
 from lsmkv.version_set import VersionSet
-from lsmkv.views import Key, OrderedMapping
+from lsmkv.views import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
 from lsmkv_ext.memtable import Memtable
@@ -197,12 +198,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return WriteBatch(self, transaction=transaction, sync=sync)
 
     def clear(self) -> None:
-        """Deletes every key, as one range delete."""
-        last = next(iter(self.iterator(reverse=True, include_value=False)), None)
-        if last is not None:
-            self.delete_range(b"", last + b"\0" if len(last) < 65535 else last)
-            if len(last) == 65535:
-                self.delete(last)
+        """Deletes every key, at the cost of one small write."""
+        delete_from(self, b"")
 
     def _poison(self, error: BaseException) -> None:
         """Also called by the engine for a log that could not be synced: the background stops too."""
@@ -267,17 +264,25 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._require_writable()
         span = KeyRange(_key(start), _key(stop), exclusive=True)
-        self.flush()
-        if wait:
-            _compact(self._scheduler, span, progress)
-        else:
-            self._scheduler.in_background("compact-range", partial(_compact, self._scheduler, span, progress))
+        hold = self._scheduler.hold_back()
+        work = partial(_compact, self._scheduler, span, progress, hold)
+        try:
+            self.flush()
+            if wait:
+                work()
+            else:
+                self._scheduler.in_background("compact-range", work)
+        except BaseException:
+            hold.release()
+            raise
 
     def rebuild_filters(self, level: int | None = None) -> int:
         """Gives every table whose filter does not suit its level, options or seed a new one; how many there
         were.
         """
         self._require_writable()
+        if level is not None and not 0 <= index(level) < MAX_LEVELS:
+            raise ValueError(f"level must be from 0 to {MAX_LEVELS - 1}, not {level}")
         return undivided(lambda: self._rebuild_all(level))
 
     def _rebuild_all(self, level: int | None) -> int:
@@ -377,13 +382,16 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         system can.
         """
         self._require_writable()
+        dest_path = filenames.folder_path(dest)
         self.flush()
-        checkpoint.create(self._versions, os.fspath(dest))
+        checkpoint.create(self._versions, dest_path)
 
     def ingest(self, paths: Iterable[str | os.PathLike[str]], *, move: bool = False) -> None:
         """Takes tables made by SSTWriter in, as if all their entries were written now, at once."""
         self._require_writable()
-        given = [os.fspath(path) for path in paths]
+        if isinstance(paths, str | bytes | os.PathLike):
+            raise TypeError("ingest takes a list of paths, not one path")
+        given = [os.fsdecode(path) for path in paths]
         self._scheduler.call(lambda: ingest.ingest(self, given, move))
 
     def refresh(self) -> None:
@@ -424,7 +432,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     def explain(self, key: Key) -> reporting.Explain:
         """Traces one lookup: every file considered, what its filter said, the block, from where, how long."""
-        return reporting.explain(self, bytes(memoryview(key)))
+        return reporting.explain(self, as_bytes(key))
 
     def _tick(self) -> None:
         options = self.options
@@ -487,6 +495,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """The error that close should end with, if any: only without a log is a failed flush a loss."""
         if self._versions.poisoned is not None:
             return None
+        self._logs.stop_preparing()
         try:
             self._flush(wait=True)
         except (OSError, Error, MemoryError) as error:
@@ -511,11 +520,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
 
 def _key(key: Key | None) -> bytes | None:
-    if key is None or isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        raise TypeError("keys are bytes, not str: encode it first")
-    return bytes(memoryview(key))
+    return None if key is None else as_bytes(key)
 
 
 def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
@@ -529,12 +534,19 @@ def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
     return plan if present and plan.upper[0].number not in taken and not spans else None
 
 
-def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None) -> None:
+def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: Hold) -> None:
+    try:
+        _compact_levels(scheduler, span, progress, hold)
+    finally:
+        hold.release()  # where there was nothing to do
+
+
+def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: Hold) -> None:
     """Level by level from the top. Files that arrive meanwhile are left to the next one who asks."""
     versions = scheduler.versions
     with versions.lock:
         before = {f.number for f in versions.current.levels[0]}
-        total = sum(f.size for level in range(7) for f in versions.current.overlapping(level, span))
+        total = sum(f.size for level in range(MAX_LEVELS) for f in versions.current.overlapping(level, span))
     done = 0
     level, after, shifts = 0, b"", versions.shifts
     while True:
@@ -551,7 +563,7 @@ def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None) ->
             level, after = level + 1, b""
             continue
         pick = lambda v, busy, n=level, a=after: choose_range(v, versions.options, n, span, busy, a)  # noqa: E731
-        plan = scheduler.run_by_hand(pick)
+        plan = scheduler.run_by_hand(pick, hold)
         if plan is None:
             scheduler.wait_change()
             continue

@@ -5,14 +5,19 @@ Only names that `parse` recognises are ever opened because a file said so, or de
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from enum import Enum
+
+from lsmkv.errors import IOError
+from lsmkv_ext import syncnote
 
 CURRENT = "CURRENT"
 LOCK = "LOCK"
 OPTIONS = "OPTIONS"
 STATS = "STATS"
+SYNCED = syncnote.NAME
 LOST = "lost"  # folder where repair puts damaged files
 
 MAX_FILE_NUMBER = (1 << 62) - 1
@@ -25,15 +30,32 @@ class Kind(Enum):
     CURRENT = "current"
     LOCK = "lock"
     OPTIONS = "options"
+    SYNCED = "synced"
     STATS = "stats"
     TEMPORARY = "temporary"
 
 
-_FIXED = {CURRENT: Kind.CURRENT, LOCK: Kind.LOCK, OPTIONS: Kind.OPTIONS, STATS: Kind.STATS}
+_FIXED = {
+    CURRENT: Kind.CURRENT,
+    LOCK: Kind.LOCK,
+    OPTIONS: Kind.OPTIONS,
+    STATS: Kind.STATS,
+    SYNCED: Kind.SYNCED,
+}
 _TEMPORARY = frozenset({CURRENT + ".tmp", OPTIONS + ".tmp", STATS + ".tmp"})
 _NUMBER = r"([0-9]{6}|[1-9][0-9]{6,18})"
 _NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal|wal\.tmp)|MANIFEST-{_NUMBER})\Z", re.ASCII)
 _SUFFIXES = {"sst": Kind.TABLE, "wal": Kind.LOG, "wal.tmp": Kind.TEMPORARY}
+
+
+def folder_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
+    """Absolute, so that a later chdir does not move the database. The empty path would be the current folder,
+    which nobody means.
+    """
+    name = os.fsdecode(path)
+    if not name:
+        raise IOError(errno.ENOENT, "the path is empty", name)
+    return os.path.abspath(name)
 
 
 def table_name(number: int) -> str:

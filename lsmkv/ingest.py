@@ -13,7 +13,7 @@ from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError, SyncError
-from lsmkv.manifest import open_above_stdio, sync_directory, sync_file
+from lsmkv.manifest import io_errors, open_above_stdio, sync_directory, sync_file
 from lsmkv.picker import Plan
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet
@@ -38,7 +38,8 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
         for path, number in zip(paths, numbers, strict=True):
             target = filenames.table_path(versions.directory, number)
             placed.append(target)
-            place(path, target, move)
+            with io_errors("ingest", path):
+                place(path, target, move)
         sync_directory(versions.directory)
         _commit(db, numbers)
     except SyncError as error:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from lsmkv import filenames, filters
+from lsmkv import filenames, filters, splitting
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import SyncError
 from lsmkv.options import Options
@@ -54,7 +55,7 @@ class Jobs:
         self._running: list[Any] = []
         self._cancelled = False
 
-    # Cancelling and watching --------------------------------------------------------------------------------
+    # Cancelling ---------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
         with self._lock:
@@ -101,9 +102,11 @@ class Jobs:
         )
         return _result(outcome, reason, 0, 0, len(added))
 
-    def write_memtables(self, memtables: Sequence[Memtable]) -> dict[str, Any]:
-        """The job alone: one table, no edit."""
+    def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
+        """The job alone: one table, no edit. In another folder, if one is given."""
         options = self._table_options(self.versions.options, self.versions.current, 0, None)
+        if directory is not None:
+            options["directory"] = directory
         return self._run(Job(list(memtables), single_output=True, below=None, **options))
 
     def policy(self, version: Version) -> filters.FilterPolicy:
@@ -135,9 +138,9 @@ class Jobs:
 
     # Plans -------------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None = None) -> Result:
+    def run(self, plan: Plan, shifts: int, parts: int = 1) -> Result:
         """`shifts` is the VersionSet's counter when the plan was made: levels renumbered since then move its
-        output.
+        output. A compaction may be done in up to `parts` threads.
         """
         if plan.kind is Kind.MOVE:
             return self._move(plan, shifts)
@@ -145,7 +148,7 @@ class Jobs:
             return self._shift(plan)
         if plan.kind is Kind.FILTERS:
             return self._rebuild_filter(plan, shifts)
-        return self._compact(plan, shifts, watch)
+        return self._compact(plan, shifts, parts)
 
     def _shift(self, plan: Plan) -> Result:
         with self.versions.commit:
@@ -165,7 +168,7 @@ class Jobs:
             self.versions.apply(VersionEdit(moved=moved, reason=f"move: {plan.reason}"))
         return Result(plan.reason, plan.level, plan.output_level)
 
-    def _compact(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None) -> Result:
+    def _compact(self, plan: Plan, shifts: int, parts: int) -> Result:
         versions = self.versions
         options = versions.options
         version = versions.current
@@ -177,7 +180,8 @@ class Jobs:
         if plan.lower:
             inputs.append(versions.tables_of(plan.lower))
         level = self._output_level(plan, shifts)
-        job = Job(
+        make = partial(
+            Job,
             inputs,
             below=[(f.smallest, f.largest) for f in version.below(level, plan.span)],
             grandparents=[(f.smallest, f.largest, f.size) for f in plan.grandparents],
@@ -185,9 +189,9 @@ class Jobs:
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
             **self._table_options(options, version, level, plan.span),
         )
-        if watch is not None:
-            watch(job)
-        outcome = self._run(job)
+        keys = splitting.cuts(versions.tables_of(plan.inputs), parts)
+        split = lambda start, stop: make(start=start, stop=stop)  # noqa: E731
+        outcome = self._run(splitting.SplitJob(split, keys, versions.discard_outputs) if keys else make())
         removed = tuple(f.number for f in plan.inputs)
         with versions.commit:
             level = self._output_level(plan, shifts)

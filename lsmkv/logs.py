@@ -28,6 +28,7 @@ class LogSupply:
         self.wanted = False  # a log was taken, so another will be
         self._spare: LogWriter | None = None
         self._preparing = False
+        self._ending = False
         self._changed = threading.Condition(versions.lock)
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
@@ -36,7 +37,7 @@ class LogSupply:
             # What is under way has the smaller number, and recovery reads logs by number: it goes first.
             self._changed.wait_for(lambda: not self._preparing)
             writer, self._spare = self._spare, None
-            self.wanted = self.versions.options.wal is not None
+            self.wanted = self.versions.options.wal is not None and not self._ending
             # Under the lock: the next spare, which is wanted from here on, gets a larger one.
             number = self.versions.numbers.next() if writer is None else writer.number
         if writer is None:
@@ -66,6 +67,12 @@ class LogSupply:
                 self._spare = writer
                 self._preparing = False
                 self._changed.notify_all()
+
+    def stop_preparing(self) -> None:
+        """The database is about to close: a log made ahead now would be deleted unused."""
+        with self.versions.lock:
+            self._ending = True
+            self.wanted = False
 
     def _create(self, number: int, last_seq: int) -> LogWriter | None:
         versions = self.versions

@@ -18,7 +18,8 @@ from lsmkv.lockfile import DatabaseLock, is_locked
 from lsmkv.manifest import ManifestState
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv_ext.inspect import sections
-from lsmkv_ext.log import replay_log
+from lsmkv_ext.log import check_log
+from lsmkv_ext.syncnote import damaged_places
 from lsmkv_ext.table import Table
 from lsmkv_ext.verify import verify_table
 
@@ -76,7 +77,7 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
 
     `progress(file, done, total)` is called with bytes before each file.
     """
-    directory = os.path.abspath(os.fspath(path))
+    directory = filenames.folder_path(path)
     report = _verify_once(directory, deep, progress)
     for _ in range(LIVE_ATTEMPTS):
         # A writer may change files under our eyes; damage is still there at the next look.
@@ -107,6 +108,7 @@ def _verify_once(directory: str, deep: bool, progress: Progress | None) -> Repor
     if state is not None:
         _verify_presence(directory, state, report)
         _verify_logs(directory, state, report)
+        _verify_note(directory, report)
     if progress is not None:
         progress("", total, total)
     return report
@@ -126,7 +128,7 @@ def _verify_manifest(directory: str, report: Report) -> ManifestState | None:
         report.add(getattr(error, "file", None) or filenames.CURRENT, error)
         return None
     path = filenames.manifest_path(directory, state.number)
-    with open(path, "rb") as file:
+    with manifest.open_to_read(path) as file:
         odd = manifest.head_damage(file.read(manifest.HEAD_BYTES), state.number)
     if odd is not None:
         report.add(path, odd, 0)
@@ -167,7 +169,7 @@ def _verify_table(
 
 
 def _dirty_padding(table: Table, path: str) -> Iterator[int]:
-    with open(path, "rb") as file:
+    with manifest.open_to_read(path) as file:
         for name, offset, size in sections(table):
             if name == "padding":
                 file.seek(offset)
@@ -193,7 +195,7 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
     for number in numbers:
         path = filenames.log_path(directory, number)
         try:
-            found = replay_log(path, number, None)
+            found = check_log(path, number)
             report.entries += found["entries"]
             if found["torn_reason"] is not None:
                 report.add(path, f"torn: {found['torn_reason']}", found["torn_offset"])
@@ -210,8 +212,15 @@ LOG_SLOT = struct.Struct("<QQQ")
 LOG_SLOT_SEED = 0x6C6F672D736C6F74
 
 
+def _verify_note(directory: str, report: Report) -> None:
+    path = os.path.join(directory, filenames.SYNCED)
+    places = damaged_places(path)
+    if places:
+        report.add(path, "damaged note of what is synced", places[0])
+
+
 def _damaged_slots(path: str, number: int) -> Iterator[int]:
-    with open(path, "rb") as file:
+    with manifest.open_to_read(path) as file:
         head = file.read(recovery.LOG_HEAD_BYTES)
     for at in LOG_SLOTS:
         slot = head[at : at + LOG_SLOT.size]
@@ -226,9 +235,15 @@ def _damaged_slots(path: str, number: int) -> Iterator[int]:
 
 def destroy(path: str | os.PathLike[str]) -> None:
     """Deletes a database: the files that are ours, and the folder if nothing else is in it."""
-    directory = os.path.abspath(os.fspath(path))
-    if not os.path.isdir(directory):
+    directory = filenames.folder_path(path)
+    if not os.path.lexists(directory):
         return
+    with manifest.io_errors("destroy", directory):
+        _destroy(directory)
+
+
+def _destroy(directory: str) -> None:
+    manifest.refuse_foreign(directory)
     lock = DatabaseLock(directory)
     try:
         remove_files(directory)
@@ -247,6 +262,7 @@ def destroy(path: str | os.PathLike[str]) -> None:
 
 def remove_files(directory: str) -> None:
     """All files of ours but LOCK. CURRENT goes first: what is left of a half removed database is none."""
+    manifest.refuse_foreign(directory)
     listing = [name for name, kind, _ in filenames.list_directory(directory) if kind is not Kind.LOCK]
     for name in sorted(listing, key=lambda name: name != filenames.CURRENT):
         os.unlink(os.path.join(directory, name))

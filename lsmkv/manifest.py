@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import xxhash
 
@@ -22,6 +24,7 @@ from lsmkv import filenames
 from lsmkv.edit import VersionEdit, decode_edit
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.version import Version
+from lsmkv_ext.file import occupy_standard_streams
 
 log = logging.getLogger("lsmkv")
 
@@ -38,6 +41,7 @@ SLOT_BYTES = SLOT.size + CHECKSUM.size
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
 MAX_CURRENT_BYTES = 128
+FOREIGN_CURRENT = re.compile(rb"MANIFEST-[0-9]+\n")
 
 
 def _checksum(data: bytes, seed: int) -> bytes:
@@ -64,6 +68,7 @@ def _record(ordinal: int, payload: bytes, number: int) -> bytes:
 
 def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
     """os.open that never returns 0, 1 or 2: those belong to the program's standard streams."""
+    occupy_standard_streams()
     fd = os.open(path, flags | os.O_CLOEXEC, mode)
     low = []
     while fd <= 2:
@@ -145,10 +150,13 @@ def _write_and_rename(directory: str, name: str, data: bytes, durable: bool) -> 
     os.rename(temporary, os.path.join(directory, name))
 
 
+def open_to_read(path: str) -> BinaryIO:
+    return os.fdopen(open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
 def read_bounded(path: str, limit: int) -> bytes:
     """All of a small file; CorruptionError when it is larger than any valid one."""
-    fd = open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(fd, "rb") as file:
+    with open_to_read(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise CorruptionError(f"file is larger than {limit} bytes", path, limit)
@@ -174,6 +182,19 @@ def decode_current(data: bytes, file: str) -> int:
 def read_current(directory: str) -> int:
     path = os.path.join(directory, filenames.CURRENT)
     return decode_current(read_bounded(path, MAX_CURRENT_BYTES), path)
+
+
+def refuse_foreign(directory: str) -> None:
+    """Before files are removed by their names: LevelDB and its kin have files of the same names, and a CURRENT
+    that ours is never like, not even cut off.
+    """
+    path = os.path.join(directory, filenames.CURRENT)
+    try:
+        current = read_bounded(path, MAX_CURRENT_BYTES)
+    except (FileNotFoundError, CorruptionError):
+        return
+    if FOREIGN_CURRENT.fullmatch(current):
+        raise IOError(errno.EEXIST, "the folder holds a database of another kind", directory)
 
 
 def write_current(directory: str, number: int) -> None:

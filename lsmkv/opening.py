@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 
-from lsmkv import maintenance, recovery
+from lsmkv import filenames, maintenance, recovery
 from lsmkv.db import DB
 from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.lockfile import DatabaseLock
@@ -16,11 +15,8 @@ from lsmkv.recovery import RecoveryReport
 def open_database(path: str, flag: str, options: Options) -> DB:
     if flag not in ("r", "w", "c", "n"):
         raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
-    if isinstance(path, bytes):
-        path = os.fsdecode(path)
     try:
-        # Absolute, so that a later chdir does not move the database.
-        return _open(os.path.abspath(path), flag, options)
+        return _open(filenames.folder_path(path), flag, options)
     except Error:
         raise
     except OSError as error:

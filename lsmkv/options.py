@@ -152,8 +152,12 @@ class Options:
         if head + newline != _options_head(body):
             raise CorruptionError("options do not match their head line", file, 0)
         try:
-            return cls.from_dict(json.loads(body))
-        except (ValueError, KeyError, TypeError) as error:
+            values = json.loads(body)
+            if not values.keys() <= _CHECKS.keys():
+                # No guess at what was meant: nobody typed these names.
+                raise ValueError("unknown options")
+            return cls.from_dict(values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(f"options cannot be read: {error}", file, len(head) + 1) from error
 
 

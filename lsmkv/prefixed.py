@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
-from lsmkv.views import Key, OrderedMapping
+from lsmkv.errors import ReadOnlyError
+from lsmkv.views import Key, OrderedMapping, as_bytes
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
@@ -43,7 +44,7 @@ class PrefixedIterator:
         return self._strip(self._inner.prev())
 
     def seek(self, target: Key) -> None:
-        self._inner.seek(self._prefix + bytes(target))
+        self._inner.seek(self._prefix + as_bytes(target))
 
     def seek_to_start(self) -> None:
         self._inner.seek_to_start()
@@ -69,16 +70,22 @@ class PrefixedBatch:
         self._prefix = prefix
 
     def put(self, key: Key, value: Key) -> None:
-        self._inner.put(_join(self._prefix, key), value)
+        self._inner.put(self._prefix + as_bytes(key), value)
 
     def delete(self, key: Key) -> None:
-        self._inner.delete(_join(self._prefix, key))
+        self._inner.delete(self._prefix + as_bytes(key))
 
     def delete_range(self, start: Key | None, stop: Key | None) -> None:
         self._inner.delete_range(*_range(self._prefix, start, stop))
 
     def clear(self) -> None:
         self._inner.clear()
+
+    def append(self, other: PrefixedBatch) -> None:
+        """Adds another batch's operations behind these; its keys keep the prefix they have."""
+        if not isinstance(other, PrefixedBatch):
+            raise TypeError(f"only a batch below a prefix can be appended to one, not {type(other).__name__}")
+        self._inner.append(other._inner)
 
     def write(self) -> None:
         self._inner.write()
@@ -94,15 +101,18 @@ class PrefixedBatch:
         self._inner.__exit__(*exc)
 
 
-def _join(prefix: bytes, key: object) -> bytes:
-    if isinstance(key, bytes | bytearray | memoryview):
-        return prefix + bytes(key)
-    raise TypeError(f"a key must be bytes-like, not {type(key).__name__}")
+def delete_from(db: Any, start: bytes) -> None:
+    """Deletes every key from `start` on. No key is above all others, so the last one is deleted by name."""
+    last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
+    if last is not None:
+        with db.write_batch() as batch:
+            batch.delete_range(start, last)
+            batch.delete(last)
 
 
 def _range(prefix: bytes, start: Key | None, stop: Key | None) -> tuple[bytes, bytes]:
-    first = prefix if start is None else _join(prefix, start)
-    last = prefix_end(prefix) if stop is None else _join(prefix, stop)
+    first = prefix if start is None else prefix + as_bytes(start)
+    last = prefix_end(prefix) if stop is None else prefix + as_bytes(stop)
     if last is None:
         raise ValueError("this prefix has no end; name a stop")
     return first, last
@@ -113,7 +123,7 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
 
     def __init__(self, db: Any, prefix: Key) -> None:
         self.db = db
-        self.prefix = _join(b"", prefix)
+        self.prefix = as_bytes(prefix)
 
     def __repr__(self) -> str:
         return f"<PrefixedDB {self.prefix!r} of {self.db!r}>"
@@ -124,13 +134,13 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         return self is other
 
     def prefixed_db(self, prefix: Key) -> PrefixedDB:
-        return PrefixedDB(self.db, self.prefix + _join(b"", prefix))
+        return PrefixedDB(self.db, self.prefix + as_bytes(prefix))
 
     def get(self, key: Key, default: Any = None, **options: Any) -> Any:
-        return self.db.get(_join(self.prefix, key), default, **options)
+        return self.db.get(self.prefix + as_bytes(key), default, **options)
 
     def multi_get(self, keys: Iterable[Key], default: Any = None) -> list[Any]:
-        found: list[Any] = self.db.multi_get([_join(self.prefix, key) for key in keys], default)
+        found: list[Any] = self.db.multi_get([self.prefix + as_bytes(key) for key in keys], default)
         return found
 
     def __getitem__(self, key: Key) -> bytes:
@@ -142,35 +152,44 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        return _join(self.prefix, key) in self.db
+        return self.prefix + as_bytes(key) in self.db
+
+    @property
+    def _writable(self) -> Any:
+        if not isinstance(self.db, MutableMapping):
+            raise ReadOnlyError("a snapshot cannot be written to")
+        return self.db
 
     def put(self, key: Key, value: Key, *, sync: bool | None = None) -> None:
-        self.db.put(_join(self.prefix, key), value, sync=sync)
+        self._writable.put(self.prefix + as_bytes(key), value, sync=sync)
 
     def delete(self, key: Key, *, sync: bool | None = None) -> None:
-        self.db.delete(_join(self.prefix, key), sync=sync)
+        self._writable.delete(self.prefix + as_bytes(key), sync=sync)
 
     def delete_range(self, start: Key | None, stop: Key | None, *, sync: bool | None = None) -> None:
         first, last = _range(self.prefix, start, stop)
-        self.db.delete_range(first, last, sync=sync)
+        self._writable.delete_range(first, last, sync=sync)
 
     def __setitem__(self, key: Key, value: Key) -> None:
-        self.db[_join(self.prefix, key)] = value
+        self._writable[self.prefix + as_bytes(key)] = value
 
     def __delitem__(self, key: Key) -> None:
         try:
-            del self.db[_join(self.prefix, key)]
+            del self._writable[self.prefix + as_bytes(key)]
         except KeyError:
             raise KeyError(key) from None
 
     def clear(self) -> None:
-        self.delete_range(None, None)
+        if prefix_end(self.prefix) is None:
+            delete_from(self._writable, self.prefix)
+        else:
+            self.delete_range(None, None)
 
     def write_batch(self, **options: Any) -> PrefixedBatch:
-        return PrefixedBatch(self.db.write_batch(**options), self.prefix)
+        return PrefixedBatch(self._writable.write_batch(**options), self.prefix)
 
     def snapshot(self) -> PrefixedDB:
-        """The same prefix, as it is now; writing to it fails."""
+        """The same prefix, as it is now; writing to it raises `ReadOnlyError`."""
         return PrefixedDB(self.db.snapshot(), self.prefix)
 
     def iterator(
@@ -188,11 +207,11 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
     ) -> Iterator[Any]:
         inner = self.db.iterator(
             reverse=reverse,
-            start=None if start is None else _join(self.prefix, start),
-            stop=None if stop is None else _join(self.prefix, stop),
+            start=None if start is None else self.prefix + as_bytes(start),
+            stop=None if stop is None else self.prefix + as_bytes(stop),
             include_start=include_start,
             include_stop=include_stop,
-            prefix=self.prefix + (b"" if prefix is None else _join(b"", prefix)),
+            prefix=self.prefix + (b"" if prefix is None else as_bytes(prefix)),
             include_key=include_key,
             include_value=include_value,
             fill_cache=fill_cache,

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import resource
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,13 +33,15 @@ from lsmkv.manifest import (
     sync_directory,
 )
 from lsmkv.options import Options
+from lsmkv.replay import CheckedLog, replay
 from lsmkv.version import FileMeta
 from lsmkv.version_set import VersionSet, file_meta
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.fdpool import FdPool
 from lsmkv_ext.job import FileNumbers
-from lsmkv_ext.log import replay_log
+from lsmkv_ext.log import check_log
 from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.syncnote import SyncNote
 from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
@@ -47,6 +50,9 @@ log = logging.getLogger("lsmkv")
 READ_ATTEMPTS = 20
 # A log whose known-synced offset is this has no synced record.
 LOG_HEAD_BYTES = 4096
+
+
+AddedFile = tuple[int, FileMeta]  # with its level
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,7 @@ class RecoveryReport:
     records: int = 0
     entries: int = 0
     bytes: int = 0
+    tables: int = 0  # that the replayed writes became
     torn: list[TornTail] = field(default_factory=list)
     salvaged: list[str] = field(default_factory=list)
     manifest_torn_bytes: int = 0
@@ -146,22 +153,20 @@ def live_logs(directory: str, state: ManifestState) -> list[int]:
     return numbers
 
 
-def replay_logs(
+def check_logs(
     directory: str, state: ManifestState, options: Options, report: RecoveryReport
-) -> tuple[list[Memtable], int]:
-    """Memtables (newest first) of the live logs and the last sequence number.
+) -> tuple[list[CheckedLog], int]:
+    """The live logs that count, oldest first, and the last sequence number.
 
     Logs are a chain without gaps in sequence numbers. Where one lost its unsynced end, what follows would not
     be a prefix of the writes, so it is dropped; had any of that been synced, it is corruption.
     """
-    memtables: list[Memtable] = []
+    checked: list[CheckedLog] = []
     last_seq = state.last_seq
     broken = False
     for number in live_logs(directory, state):
         path = filenames.log_path(directory, number)
-        memtable = Memtable(state.seed, options.write_buffer_size)
-        memtable.number = number
-        found = _replay_one(path, number, memtable, last_seq, options, report)
+        found = _check_one(path, number, options, report)
         if found["records"] == 0 and found["torn_reason"] is None:
             continue
         before = max(found["previous_last_seq"], found["first_seq"] - 1)
@@ -178,24 +183,20 @@ def replay_logs(
                 TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"])
             )
         last_seq = max(last_seq, found["last_seq"])
-        if not memtable.empty:
-            memtables.insert(0, memtable)
-    return memtables, last_seq
+        if found["records"]:
+            checked.append(CheckedLog(path, number, found["bytes"]))
+    return checked, last_seq
 
 
-def _replay_one(
-    path: str, number: int, memtable: Memtable, last_seq: int, options: Options, report: RecoveryReport
-) -> dict[str, Any]:
+def _check_one(path: str, number: int, options: Options, report: RecoveryReport) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = replay_log(path, number, memtable, expect_seq=last_seq + 1)
-        return found
+        return check_log(path, number)
     except CorruptionError as error:
         if options.recovery != "salvage":
             raise
         report.salvaged.append(str(error))
         log.warning("salvage: %s", error)
-        rescued: dict[str, Any] = replay_log(path, number, memtable, expect_seq=last_seq + 1, salvage=True)
-        return rescued
+        return check_log(path, number, salvage=True)
 
 
 def _drop_log(path: str, found: dict[str, Any], options: Options, report: RecoveryReport) -> None:
@@ -250,16 +251,31 @@ def _read_once(directory: str, options: Options, report: RecoveryReport) -> Vers
     cache = BlockCache(options.block_bytes)
     fds = FdPool(file_limit(options))
     # Logs first: what a flush turned into a table meanwhile is then in both, never in neither.
-    memtables, last_seq = replay_logs(directory, state, options, report)
+    logs, last_seq = check_logs(directory, state, options, report)
+    versions = VersionSet(directory, options, state, {}, cache, fds, FileNumbers(state.next_file))
+    added: list[AddedFile] = []
+    rest = replay(logs, state.seed, lambda piece: _write_outside(versions, piece, added))
+    versions.immutables = [] if rest.empty else [rest]
     check_table_files(directory, state)
-    tables = open_tables(directory, state, options, cache, fds)
-    numbers = FileNumbers(state.next_file)
-    versions = VersionSet(directory, options, state, tables, cache, fds, numbers)
-    versions.immutables = memtables
+    versions.tables.update(open_tables(directory, state, options, cache, fds))
+    state.version = VersionEdit(added=tuple(added)).apply(state.version)
+    report.tables = len(added)
     state.last_seq = last_seq
     report.manifest_torn_bytes = state.torn_bytes
     report.seconds = time.monotonic() - began
     return versions
+
+
+def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]) -> None:
+    """What does not fit into memory becomes a table without a name: a reader leaves the database's folder alone, and
+    nothing behind.
+    """
+    with tempfile.TemporaryDirectory(prefix="lsmkv-") as folder:
+        for output in Jobs(versions).write_memtables([piece], folder)["outputs"]:
+            f = file_meta(output, 0)
+            # Outside the pool of descriptors, which would want to open it again by its name.
+            versions.add_table(Table(filenames.table_path(folder, f.number), f.number, versions.cache))
+            added.append((0, f))
 
 
 # Opening for writing --------------------------------------------------------------------------------------
@@ -303,7 +319,7 @@ def open_for_writing(directory: str, options: Options, report: RecoveryReport) -
     created = not exists(directory)
     state = create_state(int.from_bytes(os.urandom(8), "little")) if created else read_state(directory)
     check_table_files(directory, state)
-    memtables, last_seq = ([], 0) if created else replay_logs(directory, state, options, report)
+    logs, last_seq = ([], 0) if created else check_logs(directory, state, options, report)
     cache = BlockCache(options.block_bytes)
     fds = FdPool(file_limit(options))
     tables = open_tables(directory, state, options, cache, fds)
@@ -313,28 +329,37 @@ def open_for_writing(directory: str, options: Options, report: RecoveryReport) -
     versions = VersionSet(directory, options, state, tables, cache, fds, numbers)
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
-    _begin(versions, memtables, last_seq, created)
+    report.tables = _begin(versions, logs, last_seq, created)
     report.orphans_removed = remove_orphans(versions)
     report.seconds = time.monotonic() - began
     return versions
 
 
-def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, created: bool) -> None:
-    """Replayed writes go into a table at once: then the old logs are done with, torn ends and dropped ones
-    included.
+def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created: bool) -> int:
+    """Replayed writes go into tables at once: then the old logs are done with, torn ends and dropped ones
+    included. One edit makes all these tables count, so a crash among them leaves the logs in charge. Returns
+    how many tables it took.
     """
     directory = versions.directory
     if created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
+        with suppress(FileNotFoundError):  # of a database that was here before
+            os.unlink(os.path.join(directory, filenames.SYNCED))
     with undo_on_failure() as made:
-        added: tuple[tuple[int, FileMeta], ...] = ()
-        # No output at all where the log held nothing but deletes of nothing.
-        for output in Jobs(versions).write_memtables(memtables)["outputs"] if memtables else ():
-            made(filenames.table_path(directory, output["number"]))
-            f = file_meta(output, 0)
-            added = ((0, f),)
-            versions.add_table(versions.open_table(f))
+        added: list[AddedFile] = []
+
+        def write(piece: Memtable) -> None:
+            # No output at all where it holds nothing but empty ranges.
+            for output in Jobs(versions).write_memtables([piece])["outputs"]:
+                made(filenames.table_path(directory, output["number"]))
+                f = file_meta(output, 0)
+                versions.add_table(versions.open_table(f))
+                added.append((0, f))
+
+        rest = replay(logs, versions.state.seed, write)
+        if not rest.empty:
+            write(rest)
         active = new_memtable(versions, versions.numbers.next())
         writer = new_log(versions, active.number, last_seq)
         if writer is not None:
@@ -342,15 +367,18 @@ def _begin(versions: VersionSet, memtables: list[Memtable], last_seq: int, creat
         sync_directory(directory)
         versions.start(
             VersionEdit(
-                added=added,
+                added=tuple(added),
                 last_seq=last_seq,
                 log_number=active.number,
                 logged=writer is not None,
                 reason="open",
             )
         )
+    if writer is not None:
+        versions.note = SyncNote(os.path.join(directory, filenames.SYNCED))
     versions.rotate(active, writer)
     write_options(versions)
+    return len(added)
 
 
 def empty_memtable(versions: VersionSet) -> Memtable:

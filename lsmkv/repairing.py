@@ -20,21 +20,19 @@ from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
 from lsmkv.ingest import meta_of
 from lsmkv.lockfile import DatabaseLock
-from lsmkv.manifest import ManifestState, read_current, read_manifest, sync_directory
+from lsmkv.manifest import ManifestState, read_current, read_manifest, refuse_foreign, sync_directory
 from lsmkv.options import Options
+from lsmkv.replay import CheckedLog, replay
 from lsmkv.version import FileMeta, Version
 from lsmkv.version_set import VersionSet, file_meta
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.fdpool import FdPool
 from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.log import replay_log
+from lsmkv_ext.log import check_log
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.sst import SSTWriter
 from lsmkv_ext.table import Table
 from lsmkv_ext.verify import verify_table
-
-# Memtables that hold a replayed log; they grow as far as the log goes.
-REPLAY_BUFFER = 1 << 20
 
 
 @dataclass
@@ -57,11 +55,12 @@ class RepairReport:
 
 def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
     """Makes the database in `path` openable. With `apply=False` it only says what it would do."""
-    directory = os.path.abspath(os.fspath(path))
+    directory = filenames.folder_path(path)
     report = RepairReport(directory, apply)
     if not recovery.exists(directory):
         report.losses.append("there is no database")
         return report
+    refuse_foreign(directory)
     lock = DatabaseLock(directory)
     try:
         _Repair(directory, report).run()
@@ -120,12 +119,10 @@ class _Repair:
         if state.logged and state.log_number and state.log_number not in logs:
             self._lose(f"{filenames.log_name(state.log_number)} is missing")
             self.report.needed = True
-        memtables, last_seq = self._replay(logs, state.seed, state.last_seq)
+        checked, last_seq = self._check_logs(logs, state.last_seq)
         if not self.report.needed:
             return
-        if memtables and self.apply:
-            (output,) = self._job(memtables, state.seed, single_output=True, below=None).run()["outputs"]
-            levels[0].append(file_meta(output, 0))
+        levels[0] += [file_meta(output, 0) for output in self._replay(checked, state.seed)]
         version = Version(tuple(map(tuple, levels)))
         self._finish(version, state.seed, max(last_seq, *(f.max_seq for f in version.files()), 0))
 
@@ -156,12 +153,13 @@ class _Repair:
         tables = list(self._readable_tables())
         seeds = Counter(table.seed for table in tables)
         seed = seeds.most_common(1)[0][0] if seeds else int.from_bytes(os.urandom(8), "little")
-        memtables, last_seq = self._replay(self.log_numbers, seed, 0)
+        checked, last_seq = self._check_logs(self.log_numbers, 0)
+        for output in self._replay(checked, seed):
+            path = filenames.table_path(self.directory, output["number"])
+            tables.append(Table(path, output["number"], self.cache, self.fds))
         version = Version()
-        if self.apply and (tables or memtables):
-            outcome = self._job(
-                [*memtables, *tables], seed, newest_by_seq=True, below=[], output_level=1
-            ).run()
+        if self.apply and tables:
+            outcome = self._job(tables, seed, newest_by_seq=True, below=[], output_level=1).run()
             version = version.with_levels({1: [file_meta(output, 1) for output in outcome["outputs"]]})
         self._finish(version, seed, max([last_seq, *(table.max_seq for table in tables)]))
 
@@ -224,28 +222,37 @@ class _Repair:
                 continue
             yield from block
 
-    def _replay(self, numbers: list[int], seed: int, last_seq: int) -> tuple[list[Memtable], int]:
-        """Memtables, newest first, of everything in the logs that reads."""
-        memtables: list[Memtable] = []
+    def _check_logs(self, numbers: list[int], last_seq: int) -> tuple[list[CheckedLog], int]:
+        """Everything in the logs that reads."""
+        checked: list[CheckedLog] = []
         for number in numbers:
             name = filenames.log_name(number)
             path = os.path.join(self.directory, name)
-            memtable = Memtable(seed, REPLAY_BUFFER)
             try:
-                found = replay_log(path, number, memtable)
+                found = check_log(path, number)
             except CorruptionError as error:
                 self._lose(f"{name}: {error}")
                 self._set_aside(name)
-                memtable = Memtable(seed, REPLAY_BUFFER)
-                try:
-                    found = replay_log(path, number, memtable, salvage=True)
-                except CorruptionError:
-                    continue
+                found = check_log(path, number, salvage=True)
             self.report.entries += found["entries"]
             last_seq = max(last_seq, found["last_seq"])
-            if not memtable.empty:
-                memtables.insert(0, memtable)
-        return memtables, last_seq
+            if found["records"]:
+                checked.append(CheckedLog(path, number, found["bytes"]))
+        return checked, last_seq
+
+    def _replay(self, logs: list[CheckedLog], seed: int) -> list[dict[str, Any]]:
+        """Writes what the logs hold into tables; what the jobs said, oldest first."""
+        outputs: list[dict[str, Any]] = []
+        if not self.apply:
+            return outputs
+
+        def write(piece: Memtable) -> None:
+            outputs.extend(self._job([piece], seed, single_output=True, below=None).run()["outputs"])
+
+        rest = replay(logs, seed, write)
+        if not rest.empty:
+            write(rest)
+        return outputs
 
     def _job(self, inputs: list[Any], seed: int, **options: Any) -> Any:
         return Job(inputs, directory=self.directory, numbers=self.numbers, seed=seed, **options)

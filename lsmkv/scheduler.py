@@ -25,7 +25,7 @@ from lsmkv.jobs import Jobs, Result
 from lsmkv.logs import LogSupply
 from lsmkv.options import Options
 from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes, untidy
-from lsmkv.version import FileMeta, Version
+from lsmkv.version import Version
 from lsmkv.version_set import VersionSet
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.undivided import undivided
@@ -374,16 +374,14 @@ class Scheduler:
         self.busy.append(claimed)
         return claimed
 
-    def run_claimed(self, plan: Plan, shifts: int, watch: Callable[[Any], None] | None = None) -> None:
+    def run_claimed(self, plan: Plan, shifts: int, parts: int = 1) -> None:
         try:
-            result = self.jobs.run(plan, shifts, watch)
+            result = self.jobs.run(plan, shifts, parts)
             with self.versions.lock:
                 self.counters.done(plan, result)
         except CorruptionError as error:
             with self.versions.lock:
-                self._damaged.update(
-                    f.number for f in plan.inputs if _named(f, error) or len(plan.inputs) == 1
-                )
+                self._damaged.update(_blamed(plan, error))
             raise
         except Error as error:
             if self.jobs.cancelled:
@@ -395,8 +393,14 @@ class Scheduler:
                 self._update_pressure()
                 self.condition.notify_all()
 
+    def hold_back(self) -> Hold:
+        """No new automatic compaction until the caller has claimed its own, or given up."""
+        with self.versions.lock:
+            self.suspended += 1
+        return Hold(self)
+
     def run_by_hand(
-        self, pick: Callable[[Version, list[Plan]], Plan | None], watch: Callable[[Any], None] | None = None
+        self, pick: Callable[[Version, list[Plan]], Plan | None], hold: Hold | None = None
     ) -> Plan | None:
         """Picks with `pick`, claims and runs while the caller waits; None where there was nothing to pick."""
 
@@ -406,7 +410,9 @@ class Scheduler:
                 if plan is None:
                     return None
                 claimed = self._claim(plan)
-            self.run_claimed(*claimed, watch)
+                if hold is not None:
+                    hold.release()
+            self.run_claimed(*claimed, parts=self.versions.options.max_background_jobs)
             return plan
 
         return self.call(work)
@@ -558,8 +564,32 @@ class Scheduler:
             self.tick()
 
 
-def _named(f: FileMeta, error: CorruptionError) -> bool:
-    return error.file is not None and os.path.basename(error.file) == filenames.table_name(f.number)
+class Hold:
+    """Keeps automatic compactions back: what a caller's flush leaves to compact would otherwise be done by one thread
+    in the background before the caller can claim it for several.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._held = True
+
+    def release(self) -> None:
+        with self._scheduler.versions.lock:
+            if self._held:
+                self._held = False
+                self._scheduler.suspended -= 1
+                self._scheduler.condition.notify_all()
+
+    def __del__(self) -> None:
+        self.release()  # Ctrl-C may come before its holder has a chance to
+
+
+def _blamed(plan: Plan, error: CorruptionError) -> list[int]:
+    """The inputs that the error is about; where it names no table at all, the only one there is."""
+    named = filenames.parse(os.path.basename(error.file or ""))
+    if named is None or named[0] is not filenames.Kind.TABLE:
+        return [f.number for f in plan.inputs] if len(plan.inputs) == 1 else []
+    return [f.number for f in plan.inputs if f.number == named[1]]
 
 
 def _again(error: BaseException) -> BaseException:

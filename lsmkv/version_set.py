@@ -35,6 +35,7 @@ from lsmkv_ext.fdpool import FdPool
 from lsmkv_ext.job import FileNumbers
 from lsmkv_ext.log import LogWriter
 from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.syncnote import SyncNote
 from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
@@ -68,6 +69,7 @@ class VersionSet:
         self.active: Memtable | None = None
         self.immutables: list[Memtable] = []  # newest first
         self.logs: dict[int, LogWriter] = {}  # by number; the newest is the one in use
+        self.note: SyncNote | None = None  # how much of that one is known synced
         self.poisoned: BaseException | None = None
         self.shifts = 0  # sum of all level shifts since the database was opened
         # Wired by the database: how a new tree reaches its readers, and an error its writers.
@@ -125,6 +127,8 @@ class VersionSet:
             if self.active is not None and fresh.number <= self.active.number:
                 raise Error(f"log {fresh.number} cannot follow log {self.active.number}")
             if new_log is not None:
+                if self.note is not None:
+                    new_log.take_note(self.note, self.logs.get(self.active.number) if self.active else None)
                 self.logs[new_log.number] = new_log
             waiting = self.immutables if self.active is None else [self.active, *self.immutables]
             # No call in between, so no interrupt from the keyboard either: both or none.
@@ -313,7 +317,12 @@ class VersionSet:
     def close(self) -> None:
         with self.commit, self.lock:
             self.collect_garbage()
+            for writer in self.logs.values():
+                writer.give_note()
             self.logs.clear()
+            if self.note is not None:
+                self.note.close()
+                self.note = None
             if self.manifest is not None:
                 self.manifest.close()
                 self.manifest = None

@@ -11,6 +11,15 @@ T = TypeVar("T", covariant=True)
 Key = bytes | bytearray | memoryview
 
 
+def as_bytes(key: Any) -> bytes:
+    """A bytes-like key as what the data plane stores."""
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        raise TypeError("keys are bytes, not str: encode it first")
+    return bytes(memoryview(key))
+
+
 class Scannable(Protocol):
     """What a view reads from: a database, a snapshot, or either below a prefix."""
 

@@ -44,7 +44,7 @@ ctypedef struct Entry:            # borrowed: key and value live as long as the 
 ctypedef struct BlockC:
     char* data                     # raw_size bytes
     int pins                       # atomic
-    uint8_t usage                  # bumped by hits with a plain store, lowered by the clock hand
+    uint8_t usage                  # bumped by hits without a lock, lowered by the clock hand
     uint8_t segment                # SEG_*, under the cache's mutex (except SEG_PRIVATE, which never changes back)
     uint8_t shift                  # log2 of the restart interval
     uint8_t seq_width              # bytes per sequence number
@@ -114,6 +114,8 @@ cdef void block_free(BlockC* b) noexcept nogil
 cdef const char* block_check(BlockC* b) noexcept nogil
 # 1 found (out.key is NULL: the caller has it), 0 not in this block. `hash` is with the TABLE's seed.
 cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
+# Sends for the lines of key and value that block_get will most likely want.
+cdef void block_prefetch(const BlockC* b, uint64_t hash) noexcept nogil
 # The same answer without SIMD: for other CPUs, and for tests.
 cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
 # Hashes of all keys into `out`, in order, without a look at anything else; returns how many bytes the keys have together. kbuf:

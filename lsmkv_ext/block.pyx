@@ -269,6 +269,24 @@ cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash,
     return 0
 
 
+cdef void block_prefetch(const BlockC* b, uint64_t hash) noexcept nogil:
+    cdef const uint8_t* tags = <const uint8_t*>b.data + b.tags_at
+    cdef uint8_t tag = block_tag(hash)
+    cdef const char* value
+    cdef uint32_t at, i
+    cdef unsigned int m
+    for at in range(0, b.n_entries, 16):
+        m = lsm_tag_mask(tags + at, tag)
+        if m:
+            i = at + lsm_ctz(m)
+            if i < b.n_entries:
+                value = b.data + _value_start(b, i)
+                lsm_prefetch(b.data + b.keys_at + _restart(b, i >> b.shift))
+                lsm_prefetch(value)
+                lsm_prefetch(value + 64)
+            return
+
+
 cdef int block_get_portable(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil:
     cdef const uint8_t* tags = <const uint8_t*>b.data + b.tags_at
     cdef uint8_t tag = block_tag(hash)

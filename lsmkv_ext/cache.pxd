@@ -7,15 +7,15 @@
 # evicting it. Scans bump nothing.
 #
 # Rules (docs/architecture.md, "Block memory and the GIL"):
-#   - every link, segment and slot changes under `lock`; usage is a plain byte, pins an atomic.
+#   - every link, segment and slot changes under `lock`; usage is a byte of which an update may be lost, pins an atomic.
 #   - without the GIL a block is pinned under `lock`; with the GIL it may be pinned, or just used, without it.
 #   - an evicted block is freed only with the GIL held: others leave it on the limbo list.
 #   - a pinned block is never evicted.
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from lsmkv_ext.block cimport BlockC
-from lsmkv_ext.types cimport pthread_mutex_t
+from lsmkv_ext.types cimport lsm_load8, lsm_store8, pthread_mutex_t
 
 cdef enum:
     CACHE_MAX_USAGE = 3
@@ -54,8 +54,9 @@ cdef void cache_release(CacheC* c, uint64_t nbytes) noexcept nogil
 
 cdef inline void cache_touch(BlockC* b) noexcept nogil:
     """A get hit this block. A lost update between two readers costs nothing."""
-    if b.usage < CACHE_MAX_USAGE:
-        b.usage += 1
+    cdef uint8_t usage = lsm_load8(&b.usage)
+    if usage < CACHE_MAX_USAGE:
+        lsm_store8(&b.usage, usage + 1)
 
 
 cdef class BlockCache:

@@ -1,13 +1,17 @@
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.block cimport SEG_LIMBO, SEG_MAIN, SEG_PRIVATE, SEG_PROBATION, block_free
 from lsmkv_ext.gate cimport fork_count
+from lsmkv_ext.slab cimport slab_budget
 from lsmkv_ext.types cimport (
     lsm_fetch_add32,
+    lsm_load8,
     lsm_load32,
     lsm_load64,
     lsm_load_ptr,
     lsm_prefetch,
+    lsm_store8,
     lsm_store64,
     lsm_store_ptr,
     pthread_mutex_destroy,
@@ -87,9 +91,9 @@ cdef bint _evict_probation(CacheC* c, bint gil_held) noexcept nogil:
         b = c.probation.hand
         if lsm_load32(&b.pins) != 0:
             c.probation.hand = b.next
-        elif b.usage != 0:
+        elif lsm_load8(&b.usage) != 0:
             _unlink(c, b)
-            b.usage = PROMOTED_USAGE
+            lsm_store8(&b.usage, PROMOTED_USAGE)
             _link(c, b, SEG_MAIN)
             c.promotions += 1
         else:
@@ -104,13 +108,15 @@ cdef bint _evict_main(CacheC* c, bint gil_held) noexcept nogil:
     # there is one, unless readers keep raising it; then giving up is right.
     cdef uint64_t left = c.main.count * (CACHE_MAX_USAGE + 1)
     cdef BlockC* b
+    cdef uint8_t usage
     while left > 0:
         left -= 1
         b = c.main.hand
+        usage = lsm_load8(&b.usage)
         if lsm_load32(&b.pins) != 0:
             c.main.hand = b.next
-        elif b.usage != 0:
-            b.usage -= 1
+        elif usage != 0:
+            lsm_store8(&b.usage, usage - 1)
             c.main.hand = b.next
         else:
             _discard(c, b, gil_held)
@@ -151,11 +157,13 @@ cdef void _shrink(CacheC* c, bint gil_held) noexcept nogil:
 
 cdef int cache_init(CacheC* c, uint64_t capacity) noexcept nogil:
     c.capacity = capacity
+    slab_budget(<int64_t>capacity)
     return pthread_mutex_init(&c.lock, NULL)
 
 
 cdef void cache_destroy(CacheC* c) noexcept nogil:
     cache_drain(c)
+    slab_budget(-<int64_t>c.capacity)
     pthread_mutex_destroy(&c.lock)
 
 
@@ -266,14 +274,17 @@ cdef class BlockCache:
     @property
     def used(self):
         """Bytes of linked blocks plus what resident indexes and filters have reserved."""
-        return self.c.main.bytes + self.c.probation.bytes + self.c.reserved
+        return self.stats()["used"]
 
     def set_capacity(self, capacity):
         cdef uint64_t bytes_ = capacity
+        cdef int64_t change
         pthread_mutex_lock(&self.c.lock)
+        change = <int64_t>(bytes_ - self.c.capacity)
         self.c.capacity = bytes_
         _shrink(self.c, True)
         pthread_mutex_unlock(&self.c.lock)
+        slab_budget(change)
 
     def drain(self):
         """Frees evicted blocks that no reader holds any more."""
@@ -281,17 +292,30 @@ cdef class BlockCache:
 
     def stats(self):
         cdef CacheC* c = self.c
+        cdef CacheC now
+        # Of one moment: readers without the GIL move blocks between these sums.
+        pthread_mutex_lock(&c.lock)
+        now.capacity = c.capacity
+        now.reserved = c.reserved
+        now.main = c.main
+        now.probation = c.probation
+        now.limbo_bytes = c.limbo_bytes
+        now.inserts = c.inserts
+        now.evictions = c.evictions
+        now.promotions = c.promotions
+        now.rejected = c.rejected
+        pthread_mutex_unlock(&c.lock)
         return {
-            "capacity": c.capacity,
-            "used": c.main.bytes + c.probation.bytes + c.reserved,
-            "reserved": c.reserved,
-            "main_bytes": c.main.bytes,
-            "main_blocks": c.main.count,
-            "probation_bytes": c.probation.bytes,
-            "probation_blocks": c.probation.count,
-            "limbo_bytes": c.limbo_bytes,
-            "inserts": c.inserts,
-            "evictions": c.evictions,
-            "promotions": c.promotions,
-            "rejected": c.rejected,
+            "capacity": now.capacity,
+            "used": now.main.bytes + now.probation.bytes + now.reserved,
+            "reserved": now.reserved,
+            "main_bytes": now.main.bytes,
+            "main_blocks": now.main.count,
+            "probation_bytes": now.probation.bytes,
+            "probation_blocks": now.probation.count,
+            "limbo_bytes": now.limbo_bytes,
+            "inserts": now.inserts,
+            "evictions": now.evictions,
+            "promotions": now.promotions,
+            "rejected": now.rejected,
         }

@@ -77,6 +77,7 @@ from lsmkv_ext.view cimport (
     view_drain,
     view_ask_memtables,
     view_ask_tables,
+    view_send_ahead,
     view_get_many,
 )
 
@@ -448,6 +449,9 @@ cdef class Engine:
         cdef LogWriter writer
         cdef Memtable memtable
         if count == 0:
+            # Nothing to write; whoever asks for a sync wants what came before it to be durable all the same.
+            if self.sync_default if sync is None else sync:
+                self.sync()
             return 0
         self.prepare(b.used, n >= LARGE_BATCH)
         status_clear(&st)
@@ -527,9 +531,9 @@ cdef class Engine:
         """Removes every key with start <= key < stop, at the cost of one small write."""
         cdef WriteBatch batch = WriteBatch(self)
         self.check_writable()
-        if bytes(memoryview(start)) >= bytes(memoryview(stop)):
-            return
         batch.delete_range(start, stop)
+        if bytes(memoryview(start)) >= bytes(memoryview(stop)):
+            batch.clear()
         self.write_payload(&batch.b, sync)
 
     def write(self, WriteBatch batch not None, *, sync=None):
@@ -556,7 +560,10 @@ cdef class Engine:
         try:
             for log in [*self.old_logs, self.log_]:
                 c = log.c
-                upto = offset if log is self.log_ else lsm_load64(&c.offset)
+                # The record may be in a log that was rotated out since then, and its offset beyond the end of this one.
+                upto = lsm_load64(&c.offset)
+                if log is self.log_ and offset < upto:
+                    upto = offset
                 with nogil:
                     log_sync(c, upto, &st)
                 if st.code != ST_OK:
@@ -583,6 +590,7 @@ cdef class Engine:
         q.klen = klen
         q.hash = xxh3(key, klen, self.seed)
         rows_prefetch(&self.rows, q.hash)
+        view_send_ahead(&view.c, &q, self.rows.rows == NULL or self.rows.resting)
         q.snapshot = snapshot
         q.skip_bottom_filter = expect == EXPECT_HIT
         says = view_ask_memtables(&view.c, &q, &self.counters_)

@@ -16,5 +16,7 @@ cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcep
 cdef int file_sync(int fd) noexcept nogil            # fsync
 cdef int file_datasync(int fd) noexcept nogil        # fdatasync
 cdef int file_size(int fd, uint64_t* size) noexcept nogil
+# Where data begins at or behind offset, as far as the file system tells holes apart; `size` if there is none.
+cdef uint64_t file_next_data(int fd, uint64_t offset, uint64_t size) noexcept nogil
 cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil   # posix_fallocate
 cdef int file_sync_dir(const char* path) noexcept nogil

@@ -1,10 +1,10 @@
-from libc.errno cimport EINTR, errno
+from libc.errno cimport EBADF, EINTR, ENXIO, errno
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open" (const char* path, int flags, ...)
     int fcntl(int fd, int cmd, ...)
     int posix_fallocate(int fd, long offset, long n)
-    int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY, F_DUPFD_CLOEXEC
+    int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY, F_DUPFD_CLOEXEC, F_GETFD
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close" (int fd)
@@ -13,6 +13,8 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* buf, size_t n, long offset)
     int fsync(int fd)
     int fdatasync(int fd)
+    long lseek(int fd, long offset, int whence)
+    int SEEK_DATA
 
 cdef extern from "<sys/stat.h>" nogil:
     cdef struct stat_t "stat":
@@ -20,8 +22,25 @@ cdef extern from "<sys/stat.h>" nogil:
     int fstat(int fd, stat_t* st)
 
 
+cdef void _occupy_standard_streams() noexcept nogil:
+    # Moving a descriptor up after it was opened leaves a moment in which another thread's print lands in our file.
+    # So a stream that the program has closed becomes /dev/null, and stays that: to close it again could hit what
+    # the program meanwhile put in its place.
+    cdef int stream, got
+    for stream in range(3):
+        if fcntl(stream, F_GETFD) < 0 and errno == EBADF:
+            got = c_open(b"/dev/null", O_RDWR | O_CLOEXEC)
+            if got > 2:
+                c_close(got)
+
+
+def occupy_standard_streams():
+    _occupy_standard_streams()
+
+
 cdef int _open_flags(const char* path, int flags, int* fd) noexcept nogil:
     cdef int got, moved, err
+    _occupy_standard_streams()
     while True:
         got = c_open(path, flags | O_CLOEXEC, 0o600)
         if got >= 0:
@@ -29,7 +48,7 @@ cdef int _open_flags(const char* path, int flags, int* fd) noexcept nogil:
         if errno != EINTR:
             return errno
     if got <= 2:
-        # A program that closed its standard streams must not have its prints land in a table.
+        # Closed since, or there is no /dev/null.
         moved = fcntl(got, F_DUPFD_CLOEXEC, 3)
         err = errno
         c_close(got)
@@ -119,6 +138,17 @@ cdef int file_size(int fd, uint64_t* size) noexcept nogil:
         return errno
     size[0] = <uint64_t>st.st_size
     return 0
+
+
+cdef uint64_t file_next_data(int fd, uint64_t offset, uint64_t size) noexcept nogil:
+    cdef long at
+    if offset >= size:
+        return size
+    at = lseek(fd, <long>offset, SEEK_DATA)
+    if at < 0:
+        # No more data, or nobody who knows: then every byte may be some.
+        return size if errno == ENXIO else offset
+    return min(<uint64_t>at, size)
 
 
 cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil:

@@ -141,6 +141,7 @@ cdef uint64_t HEADER_SUM_SEED = 0x68656164666C7472ULL
 cdef uint64_t PREFIX_SEED = 0x7072656669786573ULL
 
 cdef const char* _EMPTY = ""
+cdef bint _spoil_next = False
 
 # K_FROM[i] is the smallest millibits for which k = i + 2: the smallest k whose false positive rate in 512-bit blocks is within
 # 3 % of the best k's. (tests/unit/test_filter_curve.py holds the table against the curve.)
@@ -171,7 +172,11 @@ cdef uint32_t filter_k_for(uint32_t millibits) noexcept nogil:
 cdef void filter_add_many(
     uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n
 ) noexcept nogil:
+    global _spoil_next
     lsm_filter_set_many(bits, n_blocks, k, hashes, n)
+    if _spoil_next and n:
+        _spoil_next = False
+        memset(bits + lsm_filter_block(hashes[n - 1], n_blocks) * FILTER_BLOCK_BYTES, 0, FILTER_BLOCK_BYTES)
 
 
 cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, uint8_t* out) noexcept nogil:
@@ -458,6 +463,12 @@ def simd():
 def use_simd(bint on):
     """Turns the SIMD probe of this module on (where the CPU has it) or off; both give the same answers."""
     lsm_filter_choose(on)
+
+
+def spoil_next():
+    """For tests: the next filter made for a table loses the block of its last key, as by a fault of the machine."""
+    global _spoil_next
+    _spoil_next = True
 
 
 cdef uint32_t _millibits(double bits_per_key) except? 0:

@@ -32,6 +32,10 @@ ctypedef struct JobC:
     int n_inputs
     const char* directory
     uint64_t* next_number
+    const char* start           # the job's part of the keys, [start, stop); NULL: from the first, to the last
+    size_t start_len
+    const char* stop
+    size_t stop_len
     BuilderOptions options
     uint64_t target_size
     bint single_output

@@ -17,6 +17,7 @@ from lsmkv_ext.merge cimport (
     merge_first,
     merge_init,
     merge_next,
+    merge_seek,
 )
 from lsmkv_ext.native cimport xxh3
 from lsmkv_ext.ranges cimport (
@@ -236,13 +237,27 @@ cdef int add_entry(JobC* j, const Entry* e, Status* st) noexcept nogil:
                        xxh3(e.key, e.klen, j.options.seed), st)
 
 
+cdef int go_to_start(JobC* j, Status* st) noexcept nogil:
+    cdef Interval* g
+    if j.start == NULL:
+        return merge_first(&j.merge)
+    while j.grandparent_at < j.n_grandparents:
+        g = &j.grandparents[j.grandparent_at]
+        if lsm_compare(g.stop, g.stop_len, j.start, j.start_len) >= 0:
+            break
+        j.grandparent_at += 1
+    if keep_copy(&j.cut, &j.cut_len, j.start, j.start_len, st) != ST_OK:
+        return st.code
+    return merge_seek(&j.merge, j.start, j.start_len)
+
+
 cdef int merge_all(JobC* j, Status* st) noexcept nogil:
     cdef Entry* e
-    if merge_first(&j.merge) != ST_OK:
+    if go_to_start(j, st) != ST_OK:
         return st.code
     while True:
         e = merge_entry(&j.merge)
-        if e == NULL:
+        if e == NULL or (j.stop != NULL and lsm_compare(e.key, e.klen, j.stop, j.stop_len) >= 0):
             break
         if j.entries_in % CHECK_EVERY == 0 and lsm_load32(&j.cancelled):
             st.code = ST_CANCELLED
@@ -257,7 +272,7 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
             return st.code
         if merge_next(&j.merge) != ST_OK:
             return st.code
-    return finish_output(j, NULL, 0, st)
+    return finish_output(j, j.stop, j.stop_len, st)
 
 
 cdef int job_run(JobC* j, Status* st) noexcept nogil:
@@ -340,13 +355,14 @@ cdef Interval* make_intervals(list ranges) except NULL:
 
 
 cdef class Job:
-    """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of Tables that form a sorted run."""
+    """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of Tables that form a sorted run.
+    `start`, `stop`: only of the keys in [start, stop); the counts of what goes in are of whole inputs all the same."""
 
     def __cinit__(self, inputs, *, directory, FileNumbers numbers not None, uint32_t output_level=0,
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
                   bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
-                  uint32_t restart_interval=0, bint newest_by_seq=False):
+                  uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None):
         cdef JobC* j = &self.j
         cdef int i
         self.directory = os.fsencode(directory)
@@ -372,7 +388,13 @@ cdef class Job:
         j.max_grandparent_overlap = max_grandparent_overlap
         below_list = [] if below is None else merge_intervals(below)
         grandparent_list = sorted(grandparents)
-        self.keep = (list(inputs), below_list, grandparent_list)
+        self.keep = (list(inputs), below_list, grandparent_list, start, stop)
+        if start is not None:
+            j.start = start
+            j.start_len = len(start)
+        if stop is not None:
+            j.stop = stop
+            j.stop_len = len(stop)
         j.below = make_intervals(below_list)
         j.n_below = len(below_list)
         j.grandparents = make_intervals(grandparent_list)

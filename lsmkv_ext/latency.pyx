@@ -279,7 +279,7 @@ cdef class Driver:
             const uint32_t[::1] lengths=None):
         """Does operation `codes[i]` on `keys[i]` for each i. Returns [(i, result)] for the kept results."""
         cdef size_t i, n = PyList_GET_SIZE(keys)
-        cdef uint64_t start, before, now, spent
+        cdef uint64_t start, before, spent
         cdef bint keep
         cdef object value = None
         cdef list kept = []
@@ -298,16 +298,8 @@ cdef class Driver:
             if keep:
                 kept.append((i, result))
             result = None               # freed inside the clock: the caller of a get pays for it too
-            if self.hist is not None:
-                now = lsmkv_ticks()
-                self.hist.add(to_ns(now - before))
-                before = now
-                if self.turn_ticks:
-                    self.pause(now)
-            elif self.turn_ticks:
-                self.pause(lsmkv_ticks())
-        self.ns += to_ns(lsmkv_ticks() - start)
-        self.cpu_ns += lsmkv_thread_ns() - spent
+            before = lap(self, before)
+        stop_clocks(self, start, spent)
         self.ops += n
         return kept
 
@@ -315,7 +307,7 @@ cdef class Driver:
         """Calls `fn(arg)` for each of `args`; one call counts as `weight` operations."""
         cdef PyObject *argv[2]
         cdef size_t i, n = PyList_GET_SIZE(args)
-        cdef uint64_t start, before, now, spent
+        cdef uint64_t start, before, spent
         cdef list kept = []
         spent = lsmkv_thread_ns()
         start = before = lsmkv_ticks()
@@ -326,22 +318,14 @@ cdef class Driver:
             if self.check_every != 0 and (self.ops + i * weight) % self.check_every < weight:
                 kept.append((i, result))
             result = None
-            if self.hist is not None:
-                now = lsmkv_ticks()
-                self.hist.add(to_ns(now - before))
-                before = now
-                if self.turn_ticks:
-                    self.pause(now)
-            elif self.turn_ticks:
-                self.pause(lsmkv_ticks())
-        self.ns += to_ns(lsmkv_ticks() - start)
-        self.cpu_ns += lsmkv_thread_ns() - spent
+            before = lap(self, before)
+        stop_clocks(self, start, spent)
         self.ops += n * weight
         return kept
 
     def iterate(self, iterator, uint64_t limit):
         """Takes up to `limit` items. Returns (taken, [(i, item)] for the kept ones)."""
-        cdef uint64_t i = 0, start, before, now, spent
+        cdef uint64_t i = 0, start, before, spent
         cdef PyObject *item
         cdef list kept = []
         spent = lsmkv_thread_ns()
@@ -355,19 +339,30 @@ cdef class Driver:
                 kept.append((i, <object>item))
             Py_DECREF(item)
             i += 1
-            if self.hist is not None:
-                now = lsmkv_ticks()
-                self.hist.add(to_ns(now - before))
-                before = now
-                if self.turn_ticks:
-                    self.pause(now)
-            elif self.turn_ticks:
-                self.pause(lsmkv_ticks())
-        self.ns += to_ns(lsmkv_ticks() - start)
-        self.cpu_ns += lsmkv_thread_ns() - spent
+            before = lap(self, before)
+        stop_clocks(self, start, spent)
         self.ops += i
         self.found += i
         return i, kept
+
+
+cdef inline uint64_t lap(Driver d, uint64_t before) except? 0:
+    """After each operation: its time since `before`, and now and then a turn for other threads. The next `before`."""
+    cdef uint64_t now
+    if d.hist is None:
+        if d.turn_ticks:
+            d.pause(lsmkv_ticks())
+        return before
+    now = lsmkv_ticks()
+    d.hist.add(to_ns(now - before))
+    if d.turn_ticks:
+        d.pause(now)
+    return now
+
+
+cdef inline void stop_clocks(Driver d, uint64_t start, uint64_t spent) noexcept:
+    d.ns += to_ns(lsmkv_ticks() - start)
+    d.cpu_ns += lsmkv_thread_ns() - spent
 
 
 cdef inline uint64_t item_bytes(PyObject *item) noexcept:

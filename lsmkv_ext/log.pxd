@@ -9,6 +9,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.types cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.status cimport Status
+from lsmkv_ext.syncnote cimport NoteC, SyncNote
 
 cdef enum:
     LOG_HEAD_SIZE = 4096
@@ -16,7 +17,8 @@ cdef enum:
     LOG_SLOT_A = 512        # two alternating "known synced" slots
     LOG_SLOT_B = 1024
     LOG_WINDOW = 1 << 20
-    LOG_ALLOCATION = 4 << 20    # the file grows by so much at a time
+    LOG_FIRST_ALLOCATION = 64 << 10     # the file grows by at least so much at a time,
+    LOG_ALLOCATION = 4 << 20            # and by at most so much
     LOG_FIRST_STEP = 16 << 10
     LOG_BATCH = 1           # record type
 
@@ -39,7 +41,8 @@ ctypedef struct LogC:
     pthread_cond_t sync_done
     bint leading            # one thread is in fdatasync for all who wait on sync_done
     uint64_t synced         # records below are on disk, atomic
-    uint64_t slot_count     # how many slots were stored
+    NoteC* note             # borrowed: where to note what is synced while the log is in use, else NULL: in the head
+    uint64_t slot_count     # how many slots of the head were stored
     int sync_error          # errno of the fdatasync that failed, for good
     int waiting             # threads that came for a sync since the last fdatasync began, atomic
     int company             # how many of them the last fdatasync served, or a little less than it used to
@@ -58,4 +61,5 @@ cdef class LogWriter:
     cdef LogC* c
     cdef readonly str path
     cdef readonly uint64_t number
+    cdef SyncNote note
     cdef bint closed

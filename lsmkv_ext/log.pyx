@@ -1,5 +1,6 @@
 import os
 
+cimport cython
 from libc.errno cimport EEXIST, EINVAL, EOPNOTSUPP, errno
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -11,12 +12,13 @@ from lsmkv_ext.file cimport (
     file_allocate,
     file_close,
     file_datasync,
+    file_next_data,
     file_open,
     file_pread,
     file_pwrite,
     file_size,
 )
-from lsmkv_ext.memtable cimport MemC, Memtable, mem_delete_range, mem_insert
+from lsmkv_ext.memtable cimport MemC, Memtable, mem_delete_range, mem_insert, mem_weight
 from lsmkv_ext.native cimport xxh3
 from lsmkv_ext.status cimport (
     ST_CORRUPT,
@@ -28,8 +30,10 @@ from lsmkv_ext.status cimport (
     raise_status,
     status_clear,
 )
+from lsmkv_ext.syncnote cimport NoteC, SyncNote, note_store
 from lsmkv_ext.types cimport (
     MAX_KEY,
+    MAX_SEQ,
     MAX_VALUE,
     OP_DELETE,
     OP_DELETE_RANGE,
@@ -51,11 +55,13 @@ from lsmkv_ext.types cimport (
 
 from lsmkv_ext.errors import Error, SyncError
 from lsmkv_ext.errors import IOError as LsmIOError
+from lsmkv_ext.syncnote import read_note_beside
 
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* addr, size_t n, int prot, int flags, int fd, long offset)
     int munmap(void* addr, size_t n)
-    int PROT_READ, PROT_WRITE, MAP_SHARED
+    int madvise(void* addr, size_t n, int advice)
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MADV_DONTNEED
     void* MAP_FAILED
 
 cdef extern from "<sched.h>" nogil:
@@ -96,19 +102,31 @@ cdef inline size_t padded(size_t n) noexcept nogil:
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
+cdef inline uint64_t whole_pages(uint64_t n) noexcept nogil:
+    return (n + PAGE - 1) & ~<uint64_t>(PAGE - 1)
+
+
+cdef int allocate(LogC* log, uint64_t end, Status* st) noexcept nogil:
+    """Makes the file at least `end` bytes long, and by a quarter longer than it was: a small database has a small log, a large
+    one seldom asks."""
+    cdef uint64_t step = min(max(whole_pages(log.allocated // 4), <uint64_t>LOG_FIRST_ALLOCATION), <uint64_t>LOG_ALLOCATION)
+    cdef uint64_t grown = max(end, log.allocated + step)
+    cdef int err = file_allocate(log.fd, log.allocated, grown - log.allocated)
+    if err != 0:
+        return fail_io(st, b"log: no room", err)
+    log.allocated = grown
+    return ST_OK
+
+
 cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
     """Allocates and maps the file from the page of `offset` on, for at least n bytes behind it."""
     cdef uint64_t start = log.offset & ~<uint64_t>(PAGE - 1)
-    cdef uint64_t need = log.offset - start + n
-    cdef uint64_t size = LOG_WINDOW if need <= LOG_WINDOW else (need + PAGE - 1) & ~<uint64_t>(PAGE - 1)
+    cdef uint64_t need = whole_pages(log.offset - start + n)
+    cdef uint64_t size
     cdef void* p
-    cdef int err
-    cdef uint64_t grown = start + (size if size > LOG_ALLOCATION else LOG_ALLOCATION)
-    if start + size > log.allocated:
-        err = file_allocate(log.fd, log.allocated, grown - log.allocated)
-        if err != 0:
-            return fail_io(st, b"log: no room", err)
-        log.allocated = grown
+    if start + need > log.allocated and allocate(log, start + need, st) != ST_OK:
+        return st.code
+    size = min(log.allocated - start, max(need, <uint64_t>LOG_WINDOW))
     p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, log.fd, <long>start)
     if p == MAP_FAILED:
         return fail_io(st, b"log: mmap", errno)
@@ -118,15 +136,16 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
     log.window_start = start
     log.window_size = size
     # The page that `offset` is in may hold records.
-    log.paved = (log.offset + PAGE - 1) & ~<uint64_t>(PAGE - 1)
+    log.paved = whole_pages(log.offset)
     return ST_OK
 
 
 cdef uint64_t paving_unit(LogC* log) noexcept nogil:
     """How much one write call paves, and with `step` how much to pave. What one call writes the kernel keeps, and writes back, as
     one: so page by page where records are synced as they come, else in steps that grow."""
-    cdef bint synced = log.n_syncs != log.syncs_then
-    log.syncs_then = log.n_syncs
+    cdef uint64_t syncs = lsm_load64(&log.n_syncs)
+    cdef bint synced = syncs != log.syncs_then
+    log.syncs_then = syncs
     if synced or log.step == 0:
         log.step = LOG_FIRST_STEP
         return PAGE
@@ -143,7 +162,7 @@ cdef int pave(LogC* log, size_t n, Status* st) noexcept nogil:
         if map_window(log, n, st) != ST_OK:
             return st.code
     unit = paving_unit(log)
-    goal = (log.offset + n + log.step + PAGE - 1) & ~<uint64_t>(PAGE - 1)
+    goal = whole_pages(log.offset + n + log.step)
     if goal > log.window_start + log.window_size:
         goal = log.window_start + log.window_size
     while log.paved < goal:
@@ -205,8 +224,8 @@ cdef void encode_slot(char* slot, uint64_t synced, uint64_t count, uint64_t numb
 
 
 cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
-    """Notes what is known synced in the older of the two slots: a torn store leaves the other one good. Not synced itself, so
-    it may lag; it never lies."""
+    """Notes what is known synced in the older of the head's two slots: a torn store leaves the other one good. Not synced itself,
+    so it may lag; it never lies."""
     cdef char slot[24]
     cdef uint64_t place = LOG_SLOT_B if log.slot_count % 2 == 0 else LOG_SLOT_A
     encode_slot(slot, synced, log.slot_count + 1, log.number)
@@ -249,9 +268,13 @@ cdef int sync_once(LogC* log) noexcept nogil:
         log.sync_error = err
     else:
         lsm_store64(&log.synced, end)
-        store_slot(log, end)
-        log.n_syncs += 1
-        log.sync_ns += lsm_now_ns() - began
+        if log.note != NULL:
+            note_store(log.note, log.number, end)
+        else:
+            store_slot(log, end)
+        # Under the mutex, but read without it.
+        lsm_store64(&log.n_syncs, log.n_syncs + 1)
+        lsm_store64(&log.sync_ns, log.sync_ns + lsm_now_ns() - began)
     log.leading = False
     pthread_cond_broadcast(&log.sync_done)
     return err
@@ -275,6 +298,15 @@ cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
     if err != 0:
         return fail_io(st, b"log: fdatasync", err)
     return ST_OK
+
+
+cdef void log_set_note(LogC* log, NoteC* note) noexcept nogil:
+    """The note goes to another log, or comes from one; what it said of this log moves into its head."""
+    pthread_mutex_lock(&log.sync_mutex)
+    if log.note != NULL and lsm_load64(&log.synced) > LOG_HEAD_SIZE:
+        store_slot(log, lsm_load64(&log.synced))
+    log.note = note
+    pthread_mutex_unlock(&log.sync_mutex)
 
 
 cdef int write_head(LogC* log, uint64_t previous_last_seq) noexcept nogil:
@@ -327,6 +359,7 @@ cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
     return err
 
 
+@cython.no_gc       # what it refers to refers to nothing
 cdef class LogWriter:
     """Creates and appends to one log file. `mode` is "mmap" or "write"; where the file system cannot map or preallocate, "mmap"
     becomes "write" (see `.mode`)."""
@@ -403,11 +436,11 @@ cdef class LogWriter:
 
     @property
     def syncs(self):
-        return self.c.n_syncs
+        return lsm_load64(&self.c.n_syncs)
 
     @property
     def sync_ns(self):
-        return self.c.sync_ns
+        return lsm_load64(&self.c.sync_ns)
 
     def sync(self):
         """Everything appended so far survives a power cut once this returns."""
@@ -420,6 +453,18 @@ cdef class LogWriter:
         with nogil:
             log_sync(c, upto, &st)
         raise_status(&st, self.path)
+
+    def take_note(self, SyncNote note, LogWriter previous):
+        """This log is in use from now on, and not `previous`: the note of what is synced is about this one."""
+        if previous is not None:
+            previous.give_note()
+        self.note = note
+        log_set_note(self.c, &note.c if note.c.page != NULL else NULL)
+
+    def give_note(self):
+        if not self.closed:
+            log_set_note(self.c, NULL)
+        self.note = None
 
     def append(self, bytes payload, uint64_t first_seq, uint32_t count):
         """One record from an encoded batch (the engine appends without this)."""
@@ -438,6 +483,7 @@ cdef class LogWriter:
         """Unmaps and closes; the file stays, with its preallocated tail."""
         if self.closed:
             return
+        self.give_note()
         self.closed = True
         log_unmap(self.c)
         file_close(self.c.fd)
@@ -457,48 +503,105 @@ cdef class LogWriter:
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
-ctypedef struct LogImage:       # a whole log in memory, and where the reader stands
-    char* data
+cdef enum:
+    LOG_READ_WINDOW = 1 << 20
+
+ctypedef struct LogImage:       # a log that is read through a window, and where the reader stands
+    int fd
+    char* window
+    size_t capacity             # of the window
+    uint64_t start              # the window holds the file's bytes [start, start + held)
+    size_t held
     uint64_t size
     uint64_t number
     uint64_t previous_last_seq
     uint64_t known_synced
     uint64_t offset
-    uint64_t stored_synced      # the largest known-synced offset seen in a record
     const char* torn            # why reading stopped before the end, or NULL
 
 ctypedef struct LogRecord:
     uint64_t offset
     uint64_t first_seq
     uint32_t count
-    const char* payload
+    const char* payload         # in the window: until another part of the log is looked at
     uint32_t size
     uint64_t synced
 
+ctypedef struct Batch:          # a record's operations, as far as they were not yet taken
+    const char* p
+    const char* end
+    uint32_t left
+    uint64_t seq
+
 
 cdef int image_load(LogImage* image, const char* path, Status* st) noexcept nogil:
-    cdef int fd
-    cdef uint64_t size
-    cdef size_t got
-    cdef int err = file_open(path, OPEN_READ, &fd)
+    cdef int err = file_open(path, OPEN_READ, &image.fd)
     if err:
+        image.fd = -1
         return fail_io(st, b"log: open", err)
-    err = file_size(fd, &size)
-    if err == 0:
-        image.data = <char*>malloc(size if size else 1)
-        if image.data == NULL:
-            file_close(fd)
-            return fail_memory(st, b"log")
-        err = file_pread(fd, image.data, size, 0, &got)
-        image.size = got
-    file_close(fd)
+    err = file_size(image.fd, &image.size)
+    return fail_io(st, b"log: size", err) if err else ST_OK
+
+
+cdef void image_free(LogImage* image) noexcept nogil:
+    # Descriptors of ours are above 2: an image of zeros, as it is where its reader came to nothing, has none.
+    if image.fd > 2:
+        file_close(image.fd)
+    image.fd = -1
+    free(image.window)
+    image.window = NULL
+
+
+cdef void image_forget(LogImage* image) noexcept nogil:
+    """Gives back a window that is larger than usual. What was given out of it is void."""
+    if image.capacity > LOG_READ_WINDOW:
+        free(image.window)
+        image.window = NULL
+        image.capacity = 0
+        image.held = 0
+
+
+cdef void image_forget_before(LogImage* image, const char* p) noexcept nogil:
+    """The same for the part of such a window in front of p, as whole pages."""
+    cdef size_t first = (<size_t>image.window + PAGE - 1) & ~<size_t>(PAGE - 1)
+    cdef size_t end = <size_t>p & ~<size_t>(PAGE - 1)
+    if image.capacity > LOG_READ_WINDOW and end > first:
+        madvise(<void*>first, end - first, MADV_DONTNEED)
+
+
+cdef const char* image_bytes(LogImage* image, uint64_t at, uint64_t n, Status* st) noexcept nogil:
+    """The n bytes at `at`, all of them in front of the file's end; NULL with *st set. What was given out before is void."""
+    cdef size_t got
+    cdef uint64_t want
+    cdef int err
+    if at >= image.start and at + n <= image.start + image.held:
+        return image.window + (at - image.start)
+    want = min(max(n, <uint64_t>LOG_READ_WINDOW), image.size - at)
+    # Back to the usual size behind a large record: what follows may be many small ones.
+    if want > image.capacity or image.capacity > max(want, <uint64_t>LOG_READ_WINDOW):
+        free(image.window)
+        image.held = 0
+        image.capacity = 0
+        image.window = <char*>malloc(want if want else 1)
+        if image.window == NULL:
+            fail_memory(st, b"log")
+            return NULL
+        image.capacity = want
+    image.start = at
+    image.held = 0
+    err = file_pread(image.fd, image.window, want, at, &got)
     if err:
-        return fail_io(st, b"log: read", err)
-    return ST_OK
+        fail_io(st, b"log: read", err)
+        return NULL
+    image.held = got
+    if got < n:
+        fail_corrupt(st, b"the log became shorter while it was read", image.number, at + got)
+        return NULL
+    return image.window
 
 
-cdef bint slot_value(const LogImage* image, uint64_t place, uint64_t* synced) noexcept nogil:
-    cdef const char* slot = image.data + place
+cdef bint slot_value(const LogImage* image, const char* head, uint64_t place, uint64_t* synced) noexcept nogil:
+    cdef const char* slot = head + place
     if get_u64(slot + 8) == 0:
         return False
     if xxh3(slot, 16, image.number ^ <uint64_t>0x6C6F672D736C6F74) != get_u64(slot + 16):
@@ -507,37 +610,38 @@ cdef bint slot_value(const LogImage* image, uint64_t place, uint64_t* synced) no
     return True
 
 
-cdef bint all_zero(const char* p, uint64_t start, uint64_t stop) noexcept nogil:
-    cdef uint64_t i
-    for i in range(start, stop):
-        if p[i]:
-            return False
-    return True
+cdef inline bint all_zero(const char* p, uint64_t start, uint64_t stop) noexcept nogil:
+    # Each byte equals the one before it, and the first is zero: memcmp is many times faster than a loop that looks at each.
+    return start >= stop or (p[start] == 0 and memcmp(p + start, p + start + 1, stop - start - 1) == 0)
 
 
 cdef int image_open(LogImage* image, uint64_t number, Status* st) noexcept nogil:
     """Checks the head. It was synced before the log got its name, so a crash explains no damage here."""
+    cdef const char* head
     cdef uint64_t synced
     cdef int slots = 0
     image.known_synced = LOG_HEAD_SIZE
     image.offset = LOG_HEAD_SIZE
     if image.size < LOG_HEAD_SIZE:
         return fail_corrupt(st, b"the log ends within its head page", number, image.size)
-    if memcmp(image.data, MAGIC, 8) != 0 or xxh3(image.data, 32, <uint64_t>0x6C6F672D70616765) != get_u64(image.data + 32):
+    head = image_bytes(image, 0, LOG_HEAD_SIZE, st)
+    if head == NULL:
+        return st.code
+    if memcmp(head, MAGIC, 8) != 0 or xxh3(head, 32, <uint64_t>0x6C6F672D70616765) != get_u64(head + 32):
         return fail_corrupt(st, b"log head does not match its checksum", number, 0)
-    if get_u32(image.data + 8) != VERSION:
+    if get_u32(head + 8) != VERSION:
         return fail_corrupt(st, b"log version is not known", number, 8)
-    if number and get_u64(image.data + 16) != number:
+    if number and get_u64(head + 16) != number:
         return fail_corrupt(st, b"log carries another log's number", number, 16)
-    if not (all_zero(image.data, 40, LOG_SLOT_A) and all_zero(image.data, LOG_SLOT_A + 24, LOG_SLOT_B)
-            and all_zero(image.data, LOG_SLOT_B + 24, LOG_HEAD_SIZE)):
+    if not (all_zero(head, 40, LOG_SLOT_A) and all_zero(head, LOG_SLOT_A + 24, LOG_SLOT_B)
+            and all_zero(head, LOG_SLOT_B + 24, LOG_HEAD_SIZE)):
         return fail_corrupt(st, b"log head holds bytes where none belong", number, 40)
-    image.number = get_u64(image.data + 16)
-    image.previous_last_seq = get_u64(image.data + 24)
-    if slot_value(image, LOG_SLOT_A, &synced):
+    image.number = get_u64(head + 16)
+    image.previous_last_seq = get_u64(head + 24)
+    if slot_value(image, head, LOG_SLOT_A, &synced):
         slots += 1
         image.known_synced = max(image.known_synced, synced)
-    if slot_value(image, LOG_SLOT_B, &synced):
+    if slot_value(image, head, LOG_SLOT_B, &synced):
         slots += 1
         image.known_synced = max(image.known_synced, synced)
     if slots == 0:
@@ -546,19 +650,27 @@ cdef int image_open(LogImage* image, uint64_t number, Status* st) noexcept nogil
     return ST_OK
 
 
-cdef const char* record_problem(LogImage* image, LogRecord* record) noexcept nogil:
-    """NULL and *record filled, or what is wrong at image.offset ("" for the clean end of the log)."""
+cdef const char* record_problem(LogImage* image, LogRecord* record, Status* st) noexcept nogil:
+    """NULL and *record filled, or what is wrong at image.offset ("" for the clean end of the log). What could not be read at all
+    is in *st, and no problem of the record's."""
     cdef uint64_t left = image.size - image.offset
-    cdef const char* p = image.data + image.offset
+    cdef uint64_t whole
+    cdef const char* p = image_bytes(image, image.offset, min(left, <uint64_t>LOG_RECORD_HEADER), st)
+    if p == NULL:
+        return b"the log cannot be read"
     if left < LOG_RECORD_HEADER:
         return b"" if all_zero(p, 0, left) else b"a record header is cut short"
     if get_u32(p) != header_checksum(p, image.number, image.offset):
         return b"" if all_zero(p, 0, LOG_RECORD_HEADER) else b"a record header does not match its checksum"
     record.size = get_u32(p + 8)
-    if padded(record.size) > left - LOG_RECORD_HEADER:
+    whole = LOG_RECORD_HEADER + <uint64_t>padded(record.size)
+    if whole > left:
         return b"a record runs over the end of the log"
     if (get_u32(p + 12) & 0xFF) != LOG_BATCH:
         return b"a record is of unknown type"
+    p = image_bytes(image, image.offset, whole, st)
+    if p == NULL:
+        return b"the log cannot be read"
     record.payload = p + LOG_RECORD_HEADER
     if get_u32(p + 4) != payload_checksum(record.payload, record.size, image.number):
         return b"a record's payload does not match its checksum"
@@ -571,119 +683,180 @@ cdef const char* record_problem(LogImage* image, LogRecord* record) noexcept nog
     return NULL
 
 
-cdef void learn_synced(LogImage* image) noexcept nogil:
+cdef int only_zeros(LogImage* image, uint64_t at, Status* st) noexcept nogil:
+    """1 if nothing but zeros follows, 0 if something does, -1 with *st set. Holes of the file are not read: a log is allocated
+    far ahead, and one that claims to be a terabyte must not take minutes."""
+    cdef const char* p
+    cdef uint64_t n
+    while True:
+        at = file_next_data(image.fd, at, image.size)
+        if at >= image.size:
+            return 1
+        n = min(<uint64_t>LOG_READ_WINDOW, image.size - at)
+        p = image_bytes(image, at, n, st)
+        if p == NULL:
+            return -1
+        if not all_zero(p, 0, n):
+            return 0
+        at += n
+
+
+cdef int learn_synced(LogImage* image, Status* st) noexcept nogil:
     """Looks behind a bad record for well-formed headers: each carries the offset that was synced when it was written, and so
     tells whether the damage lies below it. (That a record follows proves nothing by itself.)"""
     cdef uint64_t at = (image.offset + 7) & ~<uint64_t>7
+    cdef uint64_t i, n
     cdef const char* p
     cdef uint64_t synced
-    while at + LOG_RECORD_HEADER <= image.size:
-        p = image.data + at
-        if get_u32(p + 8) != 0 and get_u32(p) == header_checksum(p, image.number, at):
-            synced = get_u64(p + 24)
-            if synced > image.known_synced and synced <= at:
-                image.known_synced = synced
-        at += 8
+    while True:
+        at = file_next_data(image.fd, at, image.size) & ~<uint64_t>7
+        if at + LOG_RECORD_HEADER > image.size:
+            return ST_OK
+        n = min(<uint64_t>LOG_READ_WINDOW, image.size - at)
+        p = image_bytes(image, at, n, st)
+        if p == NULL:
+            return st.code
+        i = 0
+        while i + LOG_RECORD_HEADER <= n:
+            if get_u32(p + i + 8) != 0 and get_u32(p + i) == header_checksum(p + i, image.number, at + i):
+                synced = get_u64(p + i + 24)
+                if synced > image.known_synced and synced <= at + i:
+                    image.known_synced = synced
+            i += 8
+        at += i
 
 
-cdef int payload_walk(const char* payload, size_t size, uint32_t count, uint64_t first_seq, MemC* m, uint64_t seed,
-                      uint64_t* n_ops, Status* st) noexcept nogil:
-    """Decodes a batch, and inserts it where m is given. The checksum has passed, so a bad op is corruption."""
-    cdef const char* p = payload
-    cdef const char* end = payload + size
+cdef int next_operation(Batch* batch, MemC* m, uint64_t seed, Status* st) noexcept nogil:
+    """Decodes one operation, and inserts it where m is given. The checksum has passed, so a bad one is corruption."""
+    cdef const char* key
+    cdef const char* p = batch.p
+    cdef const char* end = batch.end
     cdef uint64_t klen, vlen
-    cdef uint64_t seq = first_seq
-    cdef int op, failed
-    cdef uint32_t _i
-    for _i in range(count):
-        if p >= end:
-            return fail_corrupt(st, b"a batch holds fewer operations than it says", 0, 0)
-        op = p[0]
-        p = get_varint(p + 1, end, &klen)
-        if p == NULL or op < OP_PUT or op > OP_DELETE_RANGE or klen > MAX_KEY or klen > <uint64_t>(end - p):
-            return fail_corrupt(st, b"a batch holds a malformed key", 0, 0)
-        vlen = 0
-        if op == OP_DELETE:
-            if m != NULL and mem_insert(m, p, klen, NULL, 0, seq, op, xxh3(p, klen, seed)) != 0:
-                return fail_memory(st, b"memtable")
-            p += klen
-        else:
-            payload = p
-            p = get_varint(p + klen, end, &vlen)
-            if p == NULL or vlen > (MAX_VALUE if op == OP_PUT else MAX_KEY) or vlen > <uint64_t>(end - p):
-                return fail_corrupt(st, b"a batch holds a malformed value", 0, 0)
-            if m != NULL:
-                if op == OP_PUT:
-                    failed = mem_insert(m, payload, klen, p, vlen, seq, op, xxh3(payload, klen, seed))
-                else:
-                    failed = mem_delete_range(m, payload, klen, p, vlen, seq)
-                if failed:
-                    return fail_memory(st, b"memtable")
-            p += vlen
-        seq += 1
-        n_ops[0] += 1
-    if p != end:
+    cdef int op, failed = 0
+    if p >= end:
+        return fail_corrupt(st, b"a batch holds fewer operations than it says", 0, 0)
+    op = p[0]
+    key = get_varint(p + 1, end, &klen)
+    if key == NULL or op < OP_PUT or op > OP_DELETE_RANGE or klen > MAX_KEY or klen > <uint64_t>(end - key):
+        return fail_corrupt(st, b"a batch holds a malformed key", 0, 0)
+    p = key + klen
+    if op == OP_DELETE:
+        if m != NULL:
+            failed = mem_insert(m, key, klen, NULL, 0, batch.seq, op, xxh3(key, klen, seed))
+    else:
+        p = get_varint(p, end, &vlen)
+        if p == NULL or vlen > (MAX_VALUE if op == OP_PUT else MAX_KEY) or vlen > <uint64_t>(end - p):
+            return fail_corrupt(st, b"a batch holds a malformed value", 0, 0)
+        if m != NULL and op == OP_PUT:
+            failed = mem_insert(m, key, klen, p, vlen, batch.seq, op, xxh3(key, klen, seed))
+        elif m != NULL:
+            failed = mem_delete_range(m, key, klen, p, vlen, batch.seq)
+        p += vlen
+    if failed:
+        return fail_memory(st, b"memtable")
+    batch.p = p
+    batch.seq += 1
+    batch.left -= 1
+    if batch.left == 0 and p != end:
         return fail_corrupt(st, b"a batch is longer than its operations", 0, 0)
     return ST_OK
 
 
-cdef int replay(LogImage* image, MemC* m, uint64_t seed, uint64_t expect_seq, bint salvage, uint64_t* counts,
-                Status* st) noexcept nogil:
-    """counts: records, operations, first seq, last seq, skipped because already known."""
+cdef int batch_open(Batch* batch, const LogRecord* record, Status* st) noexcept nogil:
+    batch.p = record.payload
+    batch.end = record.payload + record.size
+    batch.left = record.count
+    batch.seq = record.first_seq
+    if record.count == 0 and record.size:
+        return fail_corrupt(st, b"a batch is longer than its operations", 0, 0)
+    return ST_OK
+
+
+cdef int batch_check(const LogRecord* record, Status* st) noexcept nogil:
+    """Decodes a whole batch and inserts nothing."""
+    cdef Batch batch
+    if batch_open(&batch, record, st) != ST_OK:
+        return st.code
+    while batch.left:
+        if next_operation(&batch, NULL, 0, st) != ST_OK:
+            return st.code
+    return ST_OK
+
+
+cdef int check_records(LogImage* image, bint salvage, uint64_t* counts, Status* st) noexcept nogil:
+    """counts: records, operations, first seq, last seq."""
     cdef LogRecord record
     cdef const char* problem
     cdef uint64_t last = 0
+    cdef int blank
     while True:
-        problem = record_problem(image, &record)
+        problem = record_problem(image, &record, st)
+        if st.code != ST_OK:
+            return st.code
         if problem != NULL:
             break
         if last and record.first_seq != last + 1:
             problem = b"a record is out of sequence"
             break
+        if record.first_seq >= MAX_SEQ - record.count:
+            problem = b"a record's sequence numbers are beyond their limit"
+            break
         if record.synced > image.known_synced and record.synced <= record.offset:
             image.known_synced = record.synced
-        if payload_walk(record.payload, record.size, record.count, record.first_seq, m, seed, &counts[1], st) != ST_OK:
-            if st.code == ST_CORRUPT:
+        if batch_check(&record, st) != ST_OK:
+            if not salvage:
                 st.offset = record.offset
                 st.file_number = image.number
-            return st.code
+                return st.code
+            problem = st.what
+            status_clear(st)
+            break
         if counts[0] == 0:
             counts[2] = record.first_seq
         counts[0] += 1
+        counts[1] += record.count
         last = record.first_seq + record.count - 1
         counts[3] = last
         image.offset += LOG_RECORD_HEADER + padded(record.size)
     if problem[0] == 0:
-        if all_zero(image.data, image.offset, image.size):
+        blank = only_zeros(image, image.offset, st)
+        if blank < 0:
+            return st.code
+        if blank:
             # Nothing follows, but a synced record must not have been blanked out either.
             if image.offset < image.known_synced and not salvage:
                 return fail_corrupt(st, b"synced log records are missing", image.number, image.offset)
             return ST_OK
         problem = b"a hole in the log"
-    learn_synced(image)
+    if learn_synced(image, st) != ST_OK:
+        return st.code
     image.torn = problem
     if image.offset < image.known_synced and not salvage:
         return fail_corrupt(st, problem, image.number, image.offset)
     return ST_OK
 
 
-def replay_log(path, uint64_t number, Memtable memtable, *, uint64_t expect_seq=0, bint salvage=False):
-    """Reads a log into `memtable` (or only checks it, for None). Damage below the known-synced offset is a CorruptionError
-    (unless `salvage`); above it, it is the torn tail: left out and described in the answer."""
+def check_log(path, uint64_t number, *, bint salvage=False):
+    """Reads a log to its end and says what is in it. Damage below the known-synced offset is a CorruptionError (unless
+    `salvage`); above it, it is the torn tail: left out, and described in the answer. "bytes" is where the good records end."""
     cdef LogImage image
     cdef Status st
-    cdef uint64_t counts[5]
-    cdef MemC* m = NULL if memtable is None else memtable.c
-    cdef uint64_t seed = 0 if memtable is None else memtable.seed
+    cdef uint64_t counts[4]
     cdef bytes encoded = os.fsencode(path)
     cdef const char* cpath = encoded
+    # Before the log, which may be growing: what the note says of it must be in what is read then.
+    noted = read_note_beside(path)
+    cdef uint64_t noted_number = noted[0] if noted else 0
+    cdef uint64_t noted_synced = noted[1] if noted else 0
     memset(&image, 0, sizeof(image))
     memset(counts, 0, sizeof(counts))
     status_clear(&st)
     try:
         with nogil:
             if image_load(&image, cpath, &st) == ST_OK and image_open(&image, number, &st) == ST_OK:
-                replay(&image, m, seed, expect_seq, salvage, counts, &st)
+                if noted_number == image.number and noted_synced > image.known_synced:
+                    image.known_synced = noted_synced
+                check_records(&image, salvage, counts, &st)
         if salvage and st.code == ST_CORRUPT and counts[0] == 0:
             # Without its head a log is worth nothing; what it lost is in the answer.
             image.torn = st.what
@@ -705,51 +878,163 @@ def replay_log(path, uint64_t number, Memtable memtable, *, uint64_t expect_seq=
             "known_synced": image.known_synced,
         }
     finally:
-        free(image.data)
+        image_free(&image)
+
+
+cdef int fill(LogImage* image, Batch* batch, uint64_t stop, Memtable memtable, uint64_t room, Status* st) noexcept nogil:
+    """Inserts operations up to `stop`, or until the memtable outweighs the log's bytes that went into it by more than `room`.
+    (While a record lies in memory that is larger than the usual window, it takes the place of those bytes.)"""
+    cdef LogRecord record
+    cdef MemC* m = memtable.c
+    cdef uint64_t began = image.offset - <uint64_t>(batch.end - batch.p)
+    cdef uint64_t gone
+    while True:
+        while batch.left:
+            gone = image.offset - <uint64_t>(batch.end - batch.p) - began if image.capacity <= LOG_READ_WINDOW else 0
+            if mem_weight(m) > room + gone:
+                image_forget_before(image, batch.p)
+                return ST_OK
+            if next_operation(batch, m, memtable.seed, st) != ST_OK:
+                return st.code
+        batch.p = batch.end = NULL
+        image_forget(image)  # before the memtable is written, which takes memory of its own
+        if image.offset >= stop:
+            return ST_OK
+        if record_problem(image, &record, st) != NULL or batch_open(batch, &record, st) != ST_OK:
+            if st.code == ST_OK:
+                fail_corrupt(st, b"the log changed while it was read", image.number, image.offset)
+            return st.code
+        image.offset += LOG_RECORD_HEADER + padded(record.size)
+
+
+cdef class LogReader:
+    """Puts the operations of a log that was checked, up to the offset `stop`, into memtables: as many as it takes."""
+    cdef LogImage image
+    cdef Batch batch
+    cdef uint64_t stop
+    cdef readonly str path
+
+    def __cinit__(self, path, uint64_t number, uint64_t stop):
+        cdef Status st
+        cdef bytes encoded = os.fsencode(path)
+        self.path = os.fsdecode(path)
+        self.stop = stop
+        status_clear(&st)
+        if image_load(&self.image, encoded, &st) == ST_OK:
+            image_open(&self.image, number, &st)
+        raise_status(&st, self.path)
+
+    def __dealloc__(self):
+        image_free(&self.image)
+
+    @property
+    def done(self):
+        return self.batch.left == 0 and self.image.offset >= self.stop
+
+    @property
+    def taken(self):
+        """Bytes of the log that are in memtables."""
+        return self.image.offset - (self.batch.end - self.batch.p)
+
+    def fill(self, Memtable memtable not None, uint64_t room):
+        """Inserts until all is done, or `memtable` weighs over `room` bytes more than the log's bytes that this call put into it.
+        A batch may be cut in two by that: who publishes the memtables has to publish all of them at once."""
+        cdef Status st
+        status_clear(&st)
+        with nogil:
+            fill(&self.image, &self.batch, self.stop, memtable, room, &st)
+        raise_status(&st, self.path)
+
+
+def replay_log(path, uint64_t number, Memtable memtable not None):
+    """Checks a log and reads all of it into one memtable, however large that gets; returns what `check_log` does."""
+    found = check_log(path, number)
+    LogReader(path, number, found["bytes"]).fill(memtable, <uint64_t>1 << 62)
+    return found
 
 
 OP_NAMES = {OP_PUT: "put", OP_DELETE: "delete", OP_DELETE_RANGE: "delete_range"}
 
 
+cdef tuple take_operation(Batch* batch):
+    """(op, key, value or None, seq) of a batch that was checked, which moves on to its next one."""
+    cdef const char* p
+    cdef uint64_t klen, vlen
+    cdef int op = batch.p[0]
+    p = get_varint(batch.p + 1, batch.end, &klen)
+    key = p[:klen]
+    p += klen
+    value = None
+    if op != OP_DELETE:
+        p = get_varint(p, batch.end, &vlen)
+        value = p[:vlen]
+        p += vlen
+    batch.p = p
+    batch.left -= 1
+    batch.seq += 1
+    return OP_NAMES[op], key, value, batch.seq - 1
+
+
 def decode_batch(bytes payload, uint32_t count, uint64_t first_seq):
     """[(op, key, value or None, seq)] of one record's payload."""
-    cdef const char* p = payload
-    cdef const char* end = p + len(payload)
-    cdef uint64_t klen, vlen, n_ops = 0
+    cdef LogRecord record
+    cdef Batch batch
     cdef Status st
     status_clear(&st)
-    payload_walk(p, len(payload), count, first_seq, NULL, 0, &n_ops, &st)
+    memset(&record, 0, sizeof(record))
+    record.payload = payload
+    record.size = len(payload)
+    record.count = count
+    record.first_seq = first_seq
+    if batch_check(&record, &st) == ST_OK:
+        batch_open(&batch, &record, &st)
     raise_status(&st, None)
     out = []
-    for i in range(count):
-        op = p[0]
-        p = get_varint(p + 1, end, &klen)
-        key = p[:klen]
-        p += klen
-        value = None
-        if op != OP_DELETE:
-            p = get_varint(p, end, &vlen)
-            value = p[:vlen]
-            p += vlen
-        out.append((OP_NAMES[op], key, value, first_seq + i))
+    while batch.left:
+        out.append(take_operation(&batch))
     return out
 
 
-def dump_log(path):
-    """Yields a dict per record, and a last one with "problem" where the log stops before its end."""
+cdef class LogDump:
+    """Iterates over a log: a dict for its head, one per record, and a last one with "problem" where it stops before its end.
+
+    A record's "operations" are read from the log as they are asked for, so they are there only until the next record is:
+    millions of them may be in one.
+    """
     cdef LogImage image
-    cdef LogRecord record
-    cdef Status st
-    cdef const char* problem
-    cdef bytes encoded = os.fsencode(path)
-    memset(&image, 0, sizeof(image))
-    status_clear(&st)
-    try:
-        image_load(&image, encoded, &st)
-        if st.code == ST_OK:
-            image_open(&image, 0, &st)
+    cdef uint64_t following         # offset of the record after the last one that was given out; 0: not even the head was
+    cdef bint ended
+    cdef object path
+
+    def __cinit__(self, path):
+        cdef Status st
+        cdef bytes encoded = os.fsencode(path)
+        self.path = path
+        status_clear(&st)
+        image_load(&self.image, encoded, &st)
         raise_status(&st, path)
-        yield {
+
+    def __dealloc__(self):
+        image_free(&self.image)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Status st
+        status_clear(&st)
+        if self.ended:
+            raise StopIteration
+        if self.following == 0:
+            return self._head(&st)
+        return self._record(&st)
+
+    cdef dict _head(self, Status* st):
+        cdef LogImage* image = &self.image
+        image_open(image, 0, st)
+        raise_status(st, self.path)
+        self.following = image.offset
+        return {
             "head": True,
             "number": image.number,
             "previous_last_seq": image.previous_last_seq,
@@ -757,20 +1042,57 @@ def dump_log(path):
             "file_size": image.size,
             "problem": None,
         }
-        while True:
-            problem = record_problem(&image, &record)
-            if problem != NULL:
-                if problem[0] or not all_zero(image.data, image.offset, image.size):
-                    yield {"offset": image.offset, "problem": problem.decode() or "a hole in the log"}
-                return
-            yield {
-                "offset": record.offset,
-                "size": LOG_RECORD_HEADER + padded(record.size),
-                "first_seq": record.first_seq,
-                "count": record.count,
-                "synced": record.synced,
-                "operations": decode_batch(record.payload[:record.size], record.count, record.first_seq),
-            }
-            image.offset += LOG_RECORD_HEADER + padded(record.size)
-    finally:
-        free(image.data)
+
+    cdef dict _record(self, Status* st):
+        cdef LogImage* image = &self.image
+        cdef LogRecord record
+        cdef const char* problem
+        cdef int blank
+        image.offset = self.following
+        problem = record_problem(image, &record, st)
+        raise_status(st, self.path)
+        if problem != NULL:
+            self.ended = True
+            blank = 0 if problem[0] else only_zeros(image, image.offset, st)
+            raise_status(st, self.path)
+            if blank:
+                raise StopIteration
+            return {"offset": image.offset, "problem": problem.decode() or "a hole in the log"}
+        batch_check(&record, st)
+        raise_status(st, self.path)
+        self.following = record.offset + LOG_RECORD_HEADER + padded(record.size)
+        return {
+            "offset": record.offset,
+            "size": LOG_RECORD_HEADER + padded(record.size),
+            "first_seq": record.first_seq,
+            "count": record.count,
+            "synced": record.synced,
+            "operations": record_operations(self, &record),
+        }
+
+
+cdef class RecordOperations:
+    """Iterates over a record's operations: (op, key, value or None, seq)."""
+    cdef LogDump dump
+    cdef Batch batch
+    cdef uint64_t offset
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.batch.left == 0:
+            raise StopIteration
+        if self.dump.image.offset != self.offset:
+            raise ValueError("a record's operations must be read before the next record")
+        return take_operation(&self.batch)
+
+
+cdef RecordOperations record_operations(LogDump dump, const LogRecord* record):
+    cdef RecordOperations self = RecordOperations.__new__(RecordOperations)
+    cdef Status st
+    status_clear(&st)
+    self.dump = dump
+    self.offset = record.offset
+    batch_open(&self.batch, record, &st)
+    return self

@@ -39,7 +39,9 @@ ctypedef struct MemRun:         # sorted by (key, newest first); immutable, coun
     int refs
     size_t n
     size_t skip                 # length of the common prefix, equal to the first `skip` bytes of any key here
-    SortItem* items
+    SortItem* items             # somewhere in `room`
+    SortItem* room              # owned
+    size_t capacity             # of the room
 
 cdef enum:
     MAX_RUNS = 48
@@ -58,7 +60,7 @@ ctypedef struct MemC:
     uint64_t n_index            # distinct keys
     uint64_t n_entries
     uint64_t n_deletes
-    uint64_t used               # arena bytes, entries only
+    uint64_t used               # bytes of the entries and of the indexes they made necessary
     uint64_t chunk_size
     uint64_t min_seq
     uint64_t max_seq
@@ -96,6 +98,8 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
                     uint64_t seq, int op, uint64_t hash) noexcept nogil
 cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const char* stop, size_t stop_len,
                           uint64_t seq) noexcept nogil
+# Bytes that the memtable takes now, and more while it is flushed.
+cdef uint64_t mem_weight(const MemC* m) noexcept nogil
 # Newest version with seq <= snapshot, or NULL.
 cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t hash, uint64_t snapshot) noexcept nogil
 cdef void mem_prefetch(const MemC* m, uint64_t hash) noexcept nogil

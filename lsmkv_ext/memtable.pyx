@@ -47,6 +47,10 @@ cdef enum:
     LARGE_INDEX = 1 << 17
     HUGE_PAGE = 2 << 20
     LARGE_ARRAY = 256 << 10
+    # What a flush takes on top: two arrays to sort entries, and their hashes for the filter; the sweep over range deletes.
+    FLUSH_PER_ENTRY = 2 * 16 + 16
+    FLUSH_PER_RANGE = 320
+    FETCH_AHEAD = 6             # entries of a run that a walk sends for before it needs them
 
 # --- large arrays: pages of their own, which go back at once when freed; malloc would keep them in a heap per thread ------------
 
@@ -150,6 +154,7 @@ cdef int index_grow(MemC* m) noexcept nogil:
                 j = (j + 1) & new.mask
             new.slots[j] = slot
     new.retired = old
+    m.used += (new.mask + 1) * sizeof(uint64_t)
     lsm_store_ptr(<void**>&m.index, new)
     return 0
 
@@ -188,7 +193,8 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     e.klen_op = <uint32_t>(klen << 8 | op)
     p = <char*>e + sizeof(MemEntry)
     memcpy(p, key, klen)
-    memcpy(p + klen, value, vlen)
+    if vlen:                    # else value may be NULL
+        memcpy(p + klen, value, vlen)
     while True:
         slot = slots[i]
         if slot == 0:
@@ -204,7 +210,7 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     if m.n_entries == 0 or seq < m.min_seq:
         m.min_seq = seq
     m.max_seq = seq
-    m.n_entries += 1
+    lsm_store64(&m.n_entries, m.n_entries + 1)
     m.n_deletes += op == OP_DELETE
     m.used += n
     lsm_store64(<uint64_t*>&m.last.used, m.last.used + n)
@@ -243,6 +249,10 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
             m.range_tail = 0
             lsm_store_ptr(<void**>&m.range_tree, head)
     return 0
+
+
+cdef uint64_t mem_weight(const MemC* m) noexcept nogil:
+    return m.used + FLUSH_PER_ENTRY * m.n_entries + FLUSH_PER_RANGE * m.n_range_deletes
 
 
 # --- readers ---------------------------------------------------------------------------------------------------------
@@ -327,12 +337,18 @@ cdef size_t common_prefix(const SortItem* a, size_t n, size_t known) noexcept no
     return shared
 
 
-cdef void cut_prefixes(SortItem* a, size_t n, size_t skip) noexcept nogil:
-    cdef size_t i
+cdef bint cut_prefixes(SortItem* a, size_t n, size_t skip) noexcept nogil:
+    """Returns whether they tell all: keys of one length that end within them, so that equal prefixes are equal keys."""
+    cdef size_t i, klen
+    cdef size_t length = entry_klen(a[0].entry)
+    cdef bint alike = length <= skip + 8
     for i in range(n):
         if i + 8 < n:
             lsm_prefetch(entry_key(a[i + 8].entry))
-        a[i].prefix = lsm_prefix8(entry_key(a[i].entry) + skip, entry_klen(a[i].entry) - skip)
+        klen = entry_klen(a[i].entry)
+        alike = alike and klen == length
+        a[i].prefix = lsm_prefix8(entry_key(a[i].entry) + skip, klen - skip)
+    return alike
 
 
 cdef SortItem* radix_sort(SortItem* a, SortItem* scratch, size_t n) noexcept nogil:
@@ -366,23 +382,26 @@ cdef SortItem* radix_sort(SortItem* a, SortItem* scratch, size_t n) noexcept nog
 
 
 cdef void sort_items(SortItem* a, SortItem* scratch, size_t n, size_t known, size_t* skip_out) noexcept nogil:
-    """Sorts by (key, newest first). Cuts prefixes behind what all n keys share and leaves them so at this depth; groups of
-    equal prefix are sorted behind their own common prefix in turn."""
-    cdef size_t skip, i, j
+    """Sorts by (key, newest first) what comes newest first. Cuts prefixes behind what all n keys share and leaves them so at
+    this depth; groups of equal prefix are sorted behind their own common prefix in turn."""
+    cdef size_t skip = common_prefix(a, n, known)
+    skip_out[0] = skip
+    sort_cut(a, scratch, n, skip, cut_prefixes(a, n, skip))
+
+
+cdef void sort_cut(SortItem* a, SortItem* scratch, size_t n, size_t skip, bint alike) noexcept nogil:
+    """The same, of items whose prefixes are cut; `alike` as `cut_prefixes` says."""
+    cdef size_t i, j
     cdef SortItem* sorted_
     cdef uint64_t prefix
-    if n == 0:
-        skip_out[0] = 0
-        return
-    skip = common_prefix(a, n, known)
-    skip_out[0] = skip
-    cut_prefixes(a, n, skip)
     if n <= 32:
         insertion_sort(a, n)
         return
     sorted_ = radix_sort(a, scratch, n)
     if sorted_ != a:
         memcpy(a, sorted_, n * sizeof(SortItem))
+    if alike:
+        return          # a stable sort has left the versions of each key as they came
     i = 0
     while i < n:
         j = i + 1
@@ -440,7 +459,7 @@ cdef void sort_group(SortItem* a, SortItem* scratch, size_t n, size_t skip, uint
 
 cdef void run_release(MemRun* run) noexcept nogil:
     if lsm_fetch_add32(&run.refs, -1) == 1:
-        array_free(run.items, run.n * sizeof(SortItem))
+        array_free(run.room, run.capacity * sizeof(SortItem))
         free(run)
 
 
@@ -453,65 +472,82 @@ cdef void mem_order_release(MemOrder* order) noexcept nogil:
     free(order)
 
 
-cdef MemRun* run_new(size_t n) noexcept nogil:
+cdef MemRun* run_new(size_t capacity) noexcept nogil:
+    """Room for so many items; none of them is in it yet."""
     cdef MemRun* run = <MemRun*>malloc(sizeof(MemRun))
     if run == NULL:
         return NULL
-    run.items = <SortItem*>array_new(n * sizeof(SortItem))
-    if run.items == NULL:
+    run.room = <SortItem*>array_new(capacity * sizeof(SortItem))
+    if run.room == NULL:
         free(run)
         return NULL
     run.refs = 1
-    run.n = n
+    run.capacity = capacity
+    run.items = run.room
+    run.n = 0
     run.skip = 0
     return run
 
 
-cdef MemRun* run_build(ArenaChunk* chunk, size_t offset, ArenaChunk* end_chunk, size_t end_offset) noexcept nogil:
-    """Sorts the entries between two places in the arena."""
-    cdef ArenaChunk* c = chunk
-    cdef size_t at = offset
-    cdef size_t limit, n = 0
+cdef bint run_gather(MemRun* run, ArenaChunk* chunk, size_t at, ArenaChunk* end_chunk, size_t end_offset) noexcept nogil:
+    """Fills the run from its end with the entries between two places in the arena, so that the newest comes first, and cuts
+    their prefixes on the way: the arena is read once, and may be larger than any cache. Returns what `cut_prefixes` does."""
+    cdef size_t limit, klen, shared, length = 0
+    cdef SortItem* item = run.room + run.capacity
+    cdef const char* first = NULL
+    cdef const char* key
     cdef MemEntry* e
-    cdef MemRun* run
-    cdef SortItem* scratch
+    cdef bint alike = True, again = False
+    run.skip = 0
     while True:
-        limit = end_offset if c == end_chunk else <size_t>lsm_load64(<uint64_t*>&c.used)
+        limit = end_offset if chunk == end_chunk else <size_t>lsm_load64(<uint64_t*>&chunk.used)
         while at < limit:
-            e = <MemEntry*>(c.base + at)
-            at += entry_footprint(entry_klen(e), e.vlen)
-            n += 1
-        if c == end_chunk:
+            e = <MemEntry*>(chunk.base + at)
+            key = entry_key(e)
+            klen = entry_klen(e)
+            at += entry_footprint(klen, e.vlen)
+            if first == NULL:
+                first = key
+                run.skip = length = klen
+            shared = 0
+            while shared < run.skip and shared < klen and key[shared] == first[shared]:
+                shared += 1
+            if shared < run.skip:
+                # Mostly settled within the first few; where it is not, once more over all of them at the end.
+                run.skip = shared
+                again = again or run.n > 64
+                if not again:
+                    cut_prefixes(item, run.n, shared)
+            alike = alike and klen == length
+            item -= 1
+            run.n += 1
+            item.entry = e
+            item.prefix = lsm_prefix8(key + run.skip, klen - run.skip)
+        if chunk == end_chunk:
             break
-        c = <ArenaChunk*>lsm_load_ptr(<void**>&c.next)
+        chunk = <ArenaChunk*>lsm_load_ptr(<void**>&chunk.next)
         at = 0
-    run = run_new(n)
+    run.items = item
+    if again:
+        cut_prefixes(item, run.n, run.skip)
+    return alike and length <= run.skip + 8
+
+
+cdef MemRun* run_build(ArenaChunk* chunk, size_t offset, ArenaChunk* end_chunk, size_t end_offset, size_t most) noexcept nogil:
+    """Sorts the entries between two places in the arena, of which there are at most so many."""
+    cdef MemRun* run = run_new(most)
+    cdef SortItem* scratch
+    cdef bint alike
     if run == NULL:
         return NULL
-    c = chunk
-    at = offset
-    n = 0
-    while True:
-        limit = end_offset if c == end_chunk else <size_t>lsm_load64(<uint64_t*>&c.used)
-        while at < limit:
-            e = <MemEntry*>(c.base + at)
-            run.items[n].entry = e
-            at += entry_footprint(entry_klen(e), e.vlen)
-            n += 1
-        if c == end_chunk:
-            break
-        c = <ArenaChunk*>lsm_load_ptr(<void**>&c.next)
-        at = 0
-    if n > 1:
-        scratch = <SortItem*>array_new(n * sizeof(SortItem))
+    alike = run_gather(run, chunk, offset, end_chunk, end_offset)
+    if run.n > 1:
+        scratch = <SortItem*>array_new(run.n * sizeof(SortItem))
         if scratch == NULL:
             run_release(run)
             return NULL
-        sort_items(run.items, scratch, n, 0, &run.skip)
-        array_free(scratch, n * sizeof(SortItem))
-    elif n == 1:
-        run.skip = entry_klen(run.items[0].entry)
-        run.items[0].prefix = 0
+        sort_cut(run.items, scratch, run.n, run.skip, alike)
+        array_free(scratch, run.n * sizeof(SortItem))
     return run
 
 
@@ -552,6 +588,7 @@ cdef MemRun* run_merge(MemRun* a, MemRun* b) noexcept nogil:
                     cut_prefixes(&y, 1, skip)
         k += 1
     out.skip = skip
+    out.n = k
     return out
 
 
@@ -592,16 +629,22 @@ cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nog
     cdef MemOrder* order
     cdef MemOrder* old
     cdef MemRun* fresh
+    cdef size_t most
+    cdef int i
     pthread_mutex_lock(&m.order_mutex)
     old = m.order
     # An order made for a later moment serves too: its iterators look at sequence numbers.
     if old != NULL and covers(old, chunk, offset):
         order = old
     else:
+        # Counted after (chunk, offset) was read: those behind it may be among them.
+        most = lsm_load64(&m.n_entries)
         if old == NULL:
-            fresh = run_build(m.first, 0, chunk, offset)
+            fresh = run_build(m.first, 0, chunk, offset, most)
         else:
-            fresh = run_build(old.chunk, old.offset, chunk, offset)
+            for i in range(old.n_runs):
+                most -= old.runs[i].n
+            fresh = run_build(old.chunk, old.offset, chunk, offset, most)
         order = NULL if fresh == NULL else (
             order_extend(old, fresh, chunk, offset) if fresh.n else order_keep(old, fresh, chunk, offset))
         if order != NULL and order != old:
@@ -653,32 +696,75 @@ cdef inline bint item_same_key(const MemRun* run, size_t i, size_t j) noexcept n
     return same_key(a, entry_key(b), entry_klen(b))
 
 
+cdef inline ssize_t last_version(const MemRun* run, ssize_t at, ssize_t direction) noexcept nogil:
+    """The version of the same key that is farthest in the direction, 1 or -1. In growing steps, as a counter that is written all
+    the time has thousands."""
+    cdef ssize_t limit = <ssize_t>run.n if direction > 0 else -1
+    cdef ssize_t same = at, other = at + direction, step = direction, mid
+    while other != limit and item_same_key(run, other, at):
+        same = other
+        other = min(other + step, limit) if direction > 0 else max(other + step, limit)
+        step *= 2
+    while (other - same) * direction > 1:
+        mid = (same + other) >> 1
+        if item_same_key(run, mid, at):
+            same = mid
+        else:
+            other = mid
+    return same
+
+
+cdef inline size_t versions_end(const MemRun* run, size_t at) noexcept nogil:
+    """Where the next key begins."""
+    return last_version(run, at, 1) + 1
+
+
+cdef inline size_t versions_begin(const MemRun* run, size_t at) noexcept nogil:
+    """The newest version of the key."""
+    return last_version(run, at, -1)
+
+
+cdef size_t first_visible(const MemRun* run, size_t at, size_t end, uint64_t snapshot) noexcept nogil:
+    """The newest of a key's versions [at, end) that the snapshot sees, or `end`."""
+    cdef size_t mid
+    if run.items[at].entry.seq <= snapshot:
+        return at
+    at += 1
+    while at < end:
+        mid = (at + end) >> 1
+        if run.items[mid].entry.seq <= snapshot:
+            end = mid
+        else:
+            at = mid + 1
+    return end
+
+
 cdef void run_settle_forward(RunIter* it) noexcept nogil:
     """From the first version of a key: to the newest visible one, or on to the next key that has one."""
     cdef const MemRun* run = it.run
+    cdef size_t end, found
     while it.pos < run.n and run.items[it.pos].entry.seq > it.snapshot:
-        it.pos += 1
+        end = versions_end(run, it.pos)
+        found = first_visible(run, it.pos, end, it.snapshot)
+        it.pos = found
+        if found < end:
+            break
     it.valid = it.pos < run.n
 
 
 cdef void run_settle_backward(RunIter* it) noexcept nogil:
     """From any version of a key (its last): to its newest visible one, or back to a key that has one."""
-    cdef size_t last
+    cdef size_t begin, end
     while it.valid:
-        last = it.pos
-        while it.pos > 0 and item_same_key(it.run, it.pos - 1, last):
-            it.pos -= 1
-        while it.pos <= last and it.run.items[it.pos].entry.seq > it.snapshot:
-            it.pos += 1
-        if it.pos <= last:
+        begin = versions_begin(it.run, it.pos)
+        end = it.pos + 1
+        it.pos = first_visible(it.run, begin, end, it.snapshot)
+        if it.pos < end:
             return
-        # No version of this key is visible; pos stands one behind it.
-        while it.pos > 0 and item_same_key(it.run, it.pos - 1, last):
-            it.pos -= 1
-        if it.pos == 0:
+        if begin == 0:
             it.valid = False
         else:
-            it.pos -= 1
+            it.pos = begin - 1
 
 
 cdef size_t run_lower_bound(const MemRun* run, const char* key, size_t klen) noexcept nogil:
@@ -712,8 +798,20 @@ cdef size_t run_lower_bound(const MemRun* run, const char* key, size_t klen) noe
     return lo
 
 
+cdef inline void fetch_entry(const MemRun* run, size_t i) noexcept nogil:
+    """Sends for an entry with a value of about a hundred bytes."""
+    cdef const char* p = <const char*>run.items[i].entry
+    lsm_prefetch(p)
+    lsm_prefetch(p + 64)
+    lsm_prefetch(p + 128)
+
+
 cdef void run_seek(RunIter* it, const char* key, size_t klen) noexcept nogil:
+    cdef size_t i
     it.pos = run_lower_bound(it.run, key, klen)
+    # Neighbours in order are strangers in the arena: what a walk will need is sent for before it begins.
+    for i in range(it.pos, min(it.pos + FETCH_AHEAD, it.run.n)):
+        fetch_entry(it.run, i)
     run_settle_forward(it)
 
 
@@ -740,24 +838,18 @@ cdef void run_last(RunIter* it) noexcept nogil:
 cdef void run_next(RunIter* it) noexcept nogil:
     cdef size_t at = it.pos
     cdef size_t n = it.run.n
-    if at + 6 < n:
-        lsm_prefetch(it.run.items[at + 6].entry)
-        lsm_prefetch(<const char*>it.run.items[at + 6].entry + 64)
-    it.pos += 1
-    while it.pos < n and item_same_key(it.run, it.pos, at):
-        it.pos += 1
-    # Skipping an invisible version may land on an older visible one of the same key: that is the one to show.
+    if at + FETCH_AHEAD < n:
+        fetch_entry(it.run, at + FETCH_AHEAD)
+    it.pos = versions_end(it.run, at)
     run_settle_forward(it)
 
 
 cdef void run_prev(RunIter* it) noexcept nogil:
-    cdef size_t at = it.pos
-    while it.pos > 0 and item_same_key(it.run, it.pos - 1, at):
-        it.pos -= 1
-    if it.pos == 0:
+    cdef size_t begin = versions_begin(it.run, it.pos)
+    if begin == 0:
         it.valid = False
         return
-    it.pos -= 1
+    it.pos = begin - 1
     run_settle_backward(it)
 
 

@@ -1,4 +1,5 @@
 from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.string cimport memset
 
 from lsmkv_ext.rangetree cimport MemRangeDelete
 from lsmkv_ext.types cimport lsm_compare, lsm_load_ptr
@@ -61,7 +62,7 @@ cdef int by_key(const void* a, const void* b) noexcept nogil:
     return lsm_compare(x.key, x.n, y.key, y.n)
 
 
-cdef void heap_push(RangeDelete* heap, size_t n, RangeDelete* d) noexcept nogil:
+cdef void heap_push(RangeDelete** heap, size_t n, RangeDelete* d) noexcept nogil:
     """Max-heap by sequence number; n is the size before the push."""
     cdef size_t i = n, parent
     while i > 0:
@@ -70,12 +71,12 @@ cdef void heap_push(RangeDelete* heap, size_t n, RangeDelete* d) noexcept nogil:
             break
         heap[i] = heap[parent]
         i = parent
-    heap[i] = d[0]
+    heap[i] = d
 
 
-cdef void heap_pop(RangeDelete* heap, size_t n) noexcept nogil:
+cdef void heap_pop(RangeDelete** heap, size_t n) noexcept nogil:
     """n is the size before the pop."""
-    cdef RangeDelete last = heap[n - 1]
+    cdef RangeDelete* last = heap[n - 1]
     cdef size_t i = 0, child
     n -= 1
     while True:
@@ -94,19 +95,21 @@ cdef void heap_pop(RangeDelete* heap, size_t n) noexcept nogil:
 
 cdef int skyline_flatten(Skyline* s) noexcept nogil:
     """A sweep over all bounds with the open ranges in a heap, newest on top."""
-    cdef size_t n = s.n, i, next_in = 0, n_heap = 0, n_out = 0
+    cdef size_t n = s.n, i, next_in = 0, n_heap = 0
+    cdef RangeDelete* top
+    cdef RangeDelete* last
+    cdef int failed = 0
     cdef Bound* bounds
-    cdef RangeDelete* heap
-    cdef RangeDelete* out
+    cdef RangeDelete** heap
+    cdef Skyline out
     if n == 0:
         return 0
     bounds = <Bound*>malloc(2 * n * sizeof(Bound))
-    heap = <RangeDelete*>malloc(n * sizeof(RangeDelete))
-    out = <RangeDelete*>malloc(2 * n * sizeof(RangeDelete))
-    if bounds == NULL or heap == NULL or out == NULL:
+    heap = <RangeDelete**>malloc(n * sizeof(RangeDelete*))
+    memset(&out, 0, sizeof(out))
+    if bounds == NULL or heap == NULL:
         free(bounds)
         free(heap)
-        free(out)
         return -1
     qsort(s.items, n, sizeof(RangeDelete), by_start)
     for i in range(n):
@@ -128,23 +131,21 @@ cdef int skyline_flatten(Skyline* s) noexcept nogil:
             n_heap -= 1
         if n_heap == 0:
             continue
-        if (n_out and out[n_out - 1].seq == heap[0].seq
-                and lsm_compare(out[n_out - 1].stop, out[n_out - 1].stop_len, bounds[i].key, bounds[i].n) == 0):
-            out[n_out - 1].stop = bounds[i + 1].key
-            out[n_out - 1].stop_len = bounds[i + 1].n
-            continue
-        out[n_out].start = bounds[i].key
-        out[n_out].start_len = bounds[i].n
-        out[n_out].stop = bounds[i + 1].key
-        out[n_out].stop_len = bounds[i + 1].n
-        out[n_out].seq = heap[0].seq
-        n_out += 1
+        top = heap[0]
+        last = &out.items[out.n - 1] if out.n else NULL
+        if last != NULL and last.seq == top.seq and lsm_compare(last.stop, last.stop_len, bounds[i].key, bounds[i].n) == 0:
+            last.stop = bounds[i + 1].key
+            last.stop_len = bounds[i + 1].n
+        elif skyline_add(&out, bounds[i].key, bounds[i].n, bounds[i + 1].key, bounds[i + 1].n, top.seq) != 0:
+            failed = -1
+            break
     free(bounds)
     free(heap)
+    if failed:
+        skyline_free(&out)
+        return failed
     free(s.items)
-    s.items = out
-    s.n = n_out
-    s.capacity = 2 * n
+    s[0] = out
     return 0
 
 

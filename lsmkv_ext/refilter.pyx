@@ -310,7 +310,9 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
     with nogil:
         code = rebuild_filter(table.c, path, &o, &s, &st)
     if code != ST_OK:
-        raise_status(&st, table.path if st.code == ST_CORRUPT else os.fsdecode(name))
+        # What was found wrong with the new filter is no fault of the table it was made from.
+        of_result = st.code != ST_CORRUPT or st.file_number == o.number != table.c.number
+        raise_status(&st, os.fsdecode(name) if of_result else table.path)
     out = summary_dict(&s)
     summary_free(&s)
     return out

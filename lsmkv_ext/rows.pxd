@@ -17,7 +17,7 @@ ctypedef struct Row:            # two to a cache line, which is a set
 ctypedef struct RowsC:
     Row* rows                   # NULL: none are kept
     uint64_t set_mask
-    size_t used                 # bytes of keys and values held
+    size_t used                 # bytes of the rows, and of the keys and values held
     size_t limit
     uint32_t left               # lookups until it is decided again whether asking pays
     uint32_t hits               # among those since the last decision
@@ -30,10 +30,15 @@ cdef inline bint rows_pay(RowsC* r) noexcept:
     r.left -= 1
     return not r.resting
 
-# Ahead of a find, so that its cache miss and the memtable's overlap.
+# A hash's own set, or with side = 1 its neighbour, which takes in what does not find room there.
+cdef inline Row* rows_set(const RowsC* r, uint64_t hash, int side) noexcept:
+    return &r.rows[((hash & r.set_mask) ^ side) * WAYS]
+
+# Ahead of a find, so that its cache misses and the memtable's overlap.
 cdef inline void rows_prefetch(const RowsC* r, uint64_t hash) noexcept:
     if r.rows != NULL and not r.resting:
-        lsm_prefetch(&r.rows[(hash & r.set_mask) * WAYS])
+        lsm_prefetch(rows_set(r, hash, 0))
+        lsm_prefetch(rows_set(r, hash, 1))
 
 cdef void rows_decide(RowsC* r) noexcept
 cdef int rows_resize(RowsC* r, size_t limit) except -1

@@ -11,7 +11,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     LINE = 64
-    TYPICAL_ROW = 256           # bytes, to choose the number of rows
+    TYPICAL_ROW = 128           # bytes, to choose the number of rows: rather too many, as a full set turns keys away
     LARGEST_ROW = 1024
     FULL_CREDIT = 3
     TRIAL = 4096                # lookups
@@ -49,24 +49,26 @@ cdef void rows_free(RowsC* r) noexcept:
             drop(r, &r.rows[i])
     free(r.rows)
     r.rows = NULL
+    r.used = 0
     r.limit = 0
 
 
 cdef int rows_resize(RowsC* r, size_t limit) except -1:
-    cdef uint64_t sets = 1
+    cdef uint64_t sets = 2
     cdef void* rows = NULL
     if limit == r.limit:
         return 0
     rows_free(r)
-    if limit < TYPICAL_ROW * WAYS:
+    if limit < 2 * TYPICAL_ROW * WAYS:
         return 0
     while sets * 2 * WAYS * TYPICAL_ROW <= limit:
         sets *= 2
-    if posix_memalign(&rows, LINE, sets * LINE) != 0:
+    if posix_memalign(&rows, 2 * LINE, sets * LINE) != 0:
         raise MemoryError("row cache")
     memset(rows, 0, sets * LINE)
     r.rows = <Row*>rows
     r.set_mask = sets - 1
+    r.used = sets * LINE
     r.limit = limit
     r.resting = False
     r.hits = 0
@@ -75,29 +77,36 @@ cdef int rows_resize(RowsC* r, size_t limit) except -1:
 
 
 cdef void* rows_find(RowsC* r, uint64_t hash, const char* key, size_t klen, uint32_t generation) noexcept:
-    cdef Row* row = &r.rows[(hash & r.set_mask) * WAYS]
-    cdef int i
-    for i in range(WAYS):
-        if row[i].hash == hash and row[i].value != NULL and row[i].generation == generation:
-            if (<size_t>PyBytes_GET_SIZE(<object>row[i].key) == klen
-                    and memcmp(PyBytes_AS_STRING(<object>row[i].key), key, klen) == 0):
-                if row[i].credit != FULL_CREDIT:
-                    row[i].credit = FULL_CREDIT
-                r.hits += 1
-                return row[i].value
+    cdef Row* row
+    cdef int i, side
+    for side in range(2):
+        row = rows_set(r, hash, side)
+        for i in range(WAYS):
+            if row[i].hash == hash and row[i].value != NULL and row[i].generation == generation:
+                if (<size_t>PyBytes_GET_SIZE(<object>row[i].key) == klen
+                        and memcmp(PyBytes_AS_STRING(<object>row[i].key), key, klen) == 0):
+                    if row[i].credit != FULL_CREDIT:
+                        row[i].credit = FULL_CREDIT
+                    r.hits += 1
+                    return row[i].value
     return NULL
 
 
 cdef Row* place_for(RowsC* r, uint64_t hash) noexcept:
-    """The row of this hash, or one to begin it in, or NULL where both serve better keys, which lose some credit."""
-    cdef Row* row = &r.rows[(hash & r.set_mask) * WAYS]
-    cdef int i
-    for i in range(WAYS):
-        if row[i].hash == hash:
-            return &row[i]
-    for i in range(WAYS):
-        if row[i].credit == 0:
-            return &row[i]
+    """The row of this hash, or one to begin it in, or NULL where all serve better keys; those of its own set lose some credit."""
+    cdef Row* row
+    cdef int i, side
+    for side in range(2):
+        row = rows_set(r, hash, side)
+        for i in range(WAYS):
+            if row[i].hash == hash:
+                return &row[i]
+    for side in range(2):
+        row = rows_set(r, hash, side)
+        for i in range(WAYS):
+            if row[i].credit == 0:
+                return &row[i]
+    row = rows_set(r, hash, 0)
     for i in range(WAYS):
         row[i].credit -= 1
     return NULL

@@ -1,5 +1,5 @@
 cimport cython
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from lsmkv_ext.types cimport (
@@ -62,7 +62,9 @@ ctypedef struct Region:
 ctypedef struct Pool:
     pthread_mutex_t lock
     Region* room[N_CLASSES]
-    Region* spare
+    Region* spare                  # empty ones, chained by next
+    uint64_t spares
+    int64_t budget                 # bytes
     uint64_t regions
     uint64_t slots
 
@@ -138,7 +140,8 @@ cdef void _unlink(Region* r) noexcept nogil:
 cdef Region* _open_region(int cls) noexcept nogil:
     cdef Region* r = pool.spare
     if r != NULL:
-        pool.spare = NULL
+        pool.spare = r.next
+        pool.spares -= 1
     else:
         r = <Region*>lsm_map_region(LSM_REGION)
         if r == NULL:
@@ -149,6 +152,24 @@ cdef Region* _open_region(int cls) noexcept nogil:
     r.slots = <uint32_t>((LSM_REGION - HEADER) // SIZES[cls])
     _link(r)
     return r
+
+
+cdef void _trim() noexcept nogil:
+    """One is kept whatever the budget: a cache at its limit frees and takes in turn."""
+    cdef Region* r
+    while pool.spares > 1 and <int64_t>(pool.regions * LSM_REGION) > pool.budget:
+        r = pool.spare
+        pool.spare = r.next
+        pool.spares -= 1
+        pool.regions -= 1
+        lsm_unmap_region(r, LSM_REGION)
+
+
+cdef void slab_budget(int64_t change) noexcept nogil:
+    _lock()
+    pool.budget += change
+    _trim()
+    _unlock()
 
 
 cdef void* slab_alloc(size_t n, size_t* got) noexcept nogil:
@@ -191,11 +212,10 @@ cdef void slab_free(void* p) noexcept nogil:
     pool.slots -= 1
     if r.used == 0:
         _unlink(r)
-        if pool.spare == NULL:
-            pool.spare = r
-        else:
-            lsm_unmap_region(r, LSM_REGION)
-            pool.regions -= 1
+        r.next = pool.spare
+        pool.spare = r
+        pool.spares += 1
+        _trim()
     _unlock()
 
 

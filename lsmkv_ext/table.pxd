@@ -72,7 +72,7 @@ ctypedef struct TableC:
     uint64_t memory                # resident: index, filter, range deletes
     uint64_t room                  # what opening may still allocate: a hostile file gets its size + OPEN_ALLOWANCE
     bint charged                   # memory is reserved in the cache's budget
-    uint64_t wasted                # point reads that found nothing here; racy, a hint for compaction
+    uint64_t wasted                # point reads that found nothing here; a hint for compaction, an update may be lost
     # sections in the file
     uint64_t data_end, index_at, index_size, filter_at, ranges_at, ranges_size, props_at, props_size
     char* props                    # owned; checked raw properties
@@ -115,6 +115,8 @@ cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
         lsm_prefetch(<char*>b - 192)
 
 
+# Pinned, or NULL where it is not in the cache.
+cdef BlockC* table_pin_cached(TableC* t, uint32_t i, bint gil_held) noexcept nogil
 # Pinned block i, from the cache or the disk.
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
 # The same past the cache: from the disk, private and pinned. With gil_held the GIL is let go meanwhile.
@@ -128,6 +130,10 @@ cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil                 # NUL
 # out.key is NULL.
 cdef int table_get(TableC* t, const char* key, size_t klen, uint64_t hash, ReadContext* rc, Entry* out,
                    BlockC** pinned, Status* st) noexcept nogil
+# The same for a caller that knows the key's block (of table_find_block). `held`: that block, whose pin comes back in *pinned, or
+# NULL.
+cdef int table_get_in(TableC* t, uint32_t block, BlockC* held, const char* key, size_t klen, uint64_t hash, ReadContext* rc,
+                      Entry* out, BlockC** pinned, Status* st) noexcept nogil
 
 cdef void table_iter_init(TableIter* it, TableC* t, ReadContext* rc) noexcept nogil
 cdef void table_iter_close(TableIter* it) noexcept nogil                   # unpins, frees; safe on a zeroed struct

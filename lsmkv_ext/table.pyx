@@ -54,6 +54,7 @@ from lsmkv_ext.types cimport (
     lsm_compare,
     lsm_fetch_add32,
     lsm_likely,
+    lsm_load64,
     lsm_now_ns,
     lsm_prefix8,
 )
@@ -237,7 +238,7 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
     return code
 
 
-cdef inline BlockC* _pin_cached(TableC* t, uint32_t i, bint gil_held) noexcept nogil:
+cdef BlockC* table_pin_cached(TableC* t, uint32_t i, bint gil_held) noexcept nogil:
     cdef BlockC* b
     if t.cache == NULL:
         return NULL
@@ -262,7 +263,7 @@ cdef BlockC* _offer(TableC* t, uint32_t i, BlockC* b, ReadContext* rc, bint scan
 
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
     cdef int code
-    cdef BlockC* b = _pin_cached(t, i, rc.gil_held)
+    cdef BlockC* b = table_pin_cached(t, i, rc.gil_held)
     if b != NULL:
         rc.cache_hits += 1
         cache_touch(b)
@@ -282,13 +283,17 @@ cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil:
 
 cdef int table_get(TableC* t, const char* key, size_t klen, uint64_t hash, ReadContext* rc, Entry* out,
                    BlockC** pinned, Status* st) noexcept nogil:
-    cdef uint32_t i = table_find_block(t, key, klen)
-    cdef BlockC* b = NULL
+    return table_get_in(t, table_find_block(t, key, klen), NULL, key, klen, hash, rc, out, pinned, st)
+
+
+cdef int table_get_in(TableC* t, uint32_t i, BlockC* held, const char* key, size_t klen, uint64_t hash, ReadContext* rc,
+                      Entry* out, BlockC** pinned, Status* st) noexcept nogil:
+    cdef BlockC* b = held
     cdef int code
-    pinned[0] = NULL
+    pinned[0] = held
     if i >= t.n_blocks:
         return ST_NOT_FOUND
-    if rc.gil_held:
+    if b == NULL and rc.gil_held:
         b = table_peek_block(t, i)
     if lsm_likely(b != NULL):
         lsm_prefetch(<char*>b - 64)
@@ -450,7 +455,7 @@ cdef int _enter(TableIter* it, uint32_t i, bint backward) noexcept nogil:
         it.in_sequence = 0
     _let_go(it)
     if not it.rc.compaction:
-        b = _pin_cached(it.t, i, it.rc.gil_held)
+        b = table_pin_cached(it.t, i, it.rc.gil_held)
     if b != NULL:
         it.rc.cache_hits += 1
         if not _scanning(it):
@@ -663,7 +668,7 @@ cdef class Table:
     @property
     def wasted(self):
         """Point reads that got past the filter and found nothing."""
-        return self.c.wasted
+        return lsm_load64(&self.c.wasted)
 
     @property
     def memory(self):

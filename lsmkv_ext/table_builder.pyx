@@ -71,7 +71,7 @@ from lsmkv_ext.table_format cimport (
     frame_seal,
     section_seed,
 )
-from lsmkv_ext.types cimport MAX_KEY, MAX_VALUE, lsm_compare, lsm_now_ns
+from lsmkv_ext.types cimport MAX_KEY, MAX_SEQ, MAX_VALUE, lsm_compare, lsm_now_ns
 
 cdef extern from * nogil:
     """
@@ -97,8 +97,6 @@ cdef enum:
     MAX_BLOCK_SIZE = 16 << 20
     DEFAULT_INTERVAL = 8
     KEEP_BUFFER = 4 << 20          # a block builder grown beyond this by one huge value gives its memory back
-
-cdef uint64_t MAX_SEQ = 1ULL << 62
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ cdef extern from * nogil:
     #include <stdint.h>
     #include <string.h>
     #include <time.h>
+    #define LSM_MAX_SEQ (1ULL << 62)
     #define lsm_prefetch(p) __builtin_prefetch((p), 0, 3)
     #define lsm_prefetch_write(p) __builtin_prefetch((p), 1, 3)
     #define lsm_likely(x) __builtin_expect(!!(x), 1)
@@ -19,6 +20,8 @@ cdef extern from * nogil:
     static inline uint64_t lsm_load64(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
     static inline void lsm_store64(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
     static inline uint64_t lsm_fetch_add64(uint64_t* p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+    static inline uint8_t lsm_load8(const uint8_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+    static inline void lsm_store8(uint8_t* p, uint8_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
     static inline int32_t lsm_load32(const int32_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
     static inline void lsm_store32(int32_t* p, int32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
     static inline int32_t lsm_fetch_add32(int32_t* p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
@@ -46,6 +49,7 @@ cdef extern from * nogil:
     }
     #endif
     """
+    const uint64_t MAX_SEQ "LSM_MAX_SEQ"    # sequence numbers are below it
     void lsm_prefetch(const void* p) noexcept
     void lsm_prefetch_write(const void* p) noexcept
     bint lsm_likely(bint x) noexcept
@@ -55,6 +59,8 @@ cdef extern from * nogil:
     uint64_t lsm_load64(const uint64_t* p) noexcept
     void lsm_store64(uint64_t* p, uint64_t v) noexcept
     uint64_t lsm_fetch_add64(uint64_t* p, uint64_t v) noexcept
+    uint8_t lsm_load8(const uint8_t* p) noexcept             # these two order nothing
+    void lsm_store8(uint8_t* p, uint8_t v) noexcept
     int lsm_load32(const int* p) noexcept
     void lsm_store32(int* p, int v) noexcept
     int lsm_fetch_add32(int* p, int v) noexcept

@@ -91,6 +91,7 @@ ctypedef struct ViewC:
     bint table_ranges           # some table holds range deletes
     uint64_t seed
     CacheC* cache               # borrowed; NULL while there is no table
+    int lean                    # rises with each get that a table answers, sinks with each that none does; GIL held
 
 ctypedef struct Lookup:
     const char* key
@@ -103,7 +104,12 @@ ctypedef struct Lookup:
     size_t vlen
     BlockC* pinned              # the caller unpins it after copying (NULL is fine)
     TableC* owner
+    const void* ahead           # the deepest table's slot, where view_send_ahead has found its block; or NULL
+    uint32_t ahead_block
 
+# Before a lookup, so that its misses overlap: sends for the memtables' slots and, where gets usually find their key in a
+# table, for the block of the deepest table as well.
+cdef void view_send_ahead(const ViewC* v, Lookup* q, bint to_tables) noexcept nogil
 # What the memtables say, and if that is nothing, what the tables do (FAILED: *st says why). With rc.gil_held, a value in a cached
 # block is good until the GIL is let go.
 cdef int view_ask_memtables(const ViewC* v, Lookup* q, Counters* counters) noexcept nogil

@@ -2,7 +2,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 
-from lsmkv_ext.block cimport Entry
+from lsmkv_ext.block cimport Entry, block_prefetch
 from lsmkv_ext.cache cimport cache_drain
 from lsmkv_ext.filter cimport (
     FILTER_ABSENT,
@@ -32,11 +32,13 @@ from lsmkv_ext.table cimport (
     Table,
     table_find_block,
     table_get,
+    table_get_in,
     table_peek_block,
+    table_pin_cached,
     table_prefetch_block,
     table_unpin,
 )
-from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_now_ns, lsm_prefix8, lsm_unlikely
+from lsmkv_ext.types cimport OP_DELETE, lsm_compare, lsm_load64, lsm_now_ns, lsm_prefix8, lsm_store64, lsm_unlikely
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -59,6 +61,9 @@ cdef extern from * nogil:
 cdef enum:
     CANDIDATES = 32             # tables asked at a time: the bits of one word
     GROUP = 32                  # lookups whose cache misses overlap
+    NOT_LOOKED_UP = 0x7FFFFFFF
+    LEAN_MAX = 16
+    LEAN_TO_HITS = 8            # from here on a get is expected to find its key
 
 
 # --- memtables -------------------------------------------------------------------------------------------------------
@@ -225,15 +230,15 @@ cdef inline int table_ranges_say(const TableC* t, const Lookup* q) noexcept nogi
     return SAYS_NOTHING
 
 
-cdef int read_table(const TableSlot* slot, Lookup* q, uint64_t hash, bint asked, ReadContext* rc, LevelCounters* c,
-                    Status* st) noexcept nogil:
+cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup* q, uint64_t hash, bint asked, ReadContext* rc,
+                    LevelCounters* c, Status* st) noexcept nogil:
     """After the filter let it pass. `asked`: the filter gave its opinion, so count whether it was right."""
     cdef TableC* t = slot.t
     cdef Entry e
     cdef BlockC* pinned = NULL
-    cdef int code = table_get(t, q.key, q.klen, hash, rc, &e, &pinned, st)
+    cdef int code = table_get_in(t, block, held, q.key, q.klen, hash, rc, &e, &pinned, st)
     if code == ST_NOT_FOUND:
-        t.wasted += 1
+        lsm_store64(&t.wasted, lsm_load64(&t.wasted) + 1)
         if asked:
             lsm_count(&c.false_positives, 1)
         return table_ranges_say(t, q)
@@ -255,6 +260,21 @@ cdef int read_table(const TableSlot* slot, Lookup* q, uint64_t hash, bint asked,
 ctypedef struct Candidates:     # tables that may hold a key, newest first, and the filter lines that know more
     int first                   # filled from the end: [first, CANDIDATES)
     FilterQuestion questions[CANDIDATES]        # owner: the TableSlot
+    uint32_t last_block         # of the last candidate, or NOT_LOOKED_UP
+
+
+cdef inline void look_ahead(Candidates* found, const Lookup* q) noexcept nogil:
+    """While the filters' lines come from memory: finds the block in the deepest table, where most keys are, and sends for it."""
+    cdef TableC* t
+    if found.first == CANDIDATES:
+        return
+    if found.questions[CANDIDATES - 1].owner == q.ahead:
+        found.last_block = q.ahead_block
+        return
+    t = (<TableSlot*>found.questions[CANDIDATES - 1].owner).t
+    found.last_block = table_find_block(t, q.key, q.klen)
+    if found.last_block < t.n_blocks:
+        table_prefetch_block(t, found.last_block)
 
 
 cdef inline void add_candidate(Candidates* found, TableSlot* slot, int level, uint64_t hash) noexcept nogil:
@@ -276,16 +296,18 @@ cdef int ask_foreign(const TableSlot* slot, Lookup* q, ReadContext* rc, Counters
         if count_negative(slot, q, hash, rc, counters, c, st) != ST_OK:
             return FAILED
         return table_ranges_say(slot.t, q)
-    return read_table(slot, q, hash, count_maybe(slot, False, c), rc, c, st)
+    return read_table(slot, table_find_block(slot.t, q.key, q.klen), NULL, q, hash, count_maybe(slot, False, c), rc, c, st)
 
 
-cdef int ask_maybe(ViewC* v, const TableSlot* slot, int level, Lookup* q, ReadContext* rc, Counters* counters,
-                   Status* st) noexcept nogil:
+cdef int ask_maybe(ViewC* v, const TableSlot* slot, uint32_t block, int level, Lookup* q, ReadContext* rc,
+                   Counters* counters, Status* st) noexcept nogil:
     cdef LevelCounters* c = &counters.levels[level]
     cdef bint unasked = q.skip_bottom_filter and level == v.bottom
     if slot.foreign and not unasked:
         return ask_foreign(slot, q, rc, counters, c, st)
-    return read_table(slot, q, hash_for(slot, q), count_maybe(slot, unasked, c), rc, c, st)
+    if block == NOT_LOOKED_UP:
+        block = table_find_block(slot.t, q.key, q.klen)
+    return read_table(slot, block, NULL, q, hash_for(slot, q), count_maybe(slot, unasked, c), rc, c, st)
 
 
 cdef int ask_in_turn(ViewC* v, Lookup* q, Candidates* found, uint32_t maybe, ReadContext* rc, Counters* counters,
@@ -293,12 +315,14 @@ cdef int ask_in_turn(ViewC* v, Lookup* q, Candidates* found, uint32_t maybe, Rea
     """Newest first, until one answers; a filter behind that one is not counted."""
     cdef FilterQuestion* question
     cdef TableSlot* slot
+    cdef uint32_t block
     cdef int i, says
     for i in range(found.first, CANDIDATES):
         question = &found.questions[i]
         slot = <TableSlot*>question.owner
         if maybe & 1:
-            says = ask_maybe(v, slot, question.level, q, rc, counters, st)
+            block = found.last_block if i == CANDIDATES - 1 else NOT_LOOKED_UP
+            says = ask_maybe(v, slot, block, question.level, q, rc, counters, st)
         elif count_negative(slot, q, q.hash, rc, counters, &counters.levels[question.level], st) != ST_OK:
             says = FAILED
         else:
@@ -320,6 +344,9 @@ cdef int ask_candidates(ViewC* v, Lookup* q, Candidates* found, ReadContext* rc,
         for i in range(found.first, CANDIDATES):
             if found.questions[i].level == <uint32_t>v.bottom:
                 found.questions[i].k = 0
+    found.last_block = NOT_LOOKED_UP
+    if v.lean >= LEAN_TO_HITS:
+        look_ahead(found, q)
     maybe = lsm_filter_ask(&found.questions[found.first], CANDIDATES - found.first, lsm_filter_remix(q.hash))
     if maybe or v.table_ranges or counters.shadow_period:
         return ask_in_turn(v, q, found, maybe, rc, counters, st)
@@ -368,6 +395,25 @@ cdef int ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, St
     return ask_candidates(v, q, &found, rc, counters, st)
 
 
+cdef void view_send_ahead(const ViewC* v, Lookup* q, bint to_tables) noexcept nogil:
+    cdef TableSlot* slot
+    cdef uint64_t key8 = 0
+    cdef int i
+    q.ahead = NULL
+    for i in range(v.n_memtables):
+        mem_prefetch(v.memtables[i], q.hash)
+    if not to_tables or v.lean < LEAN_TO_HITS or v.n_deep == 0 or not view_key8(v, q.key, q.klen, &key8):
+        return
+    slot = find_slot(&v.levels[v.deep[v.n_deep - 1]], key8, q.key, q.klen)
+    if slot == NULL:
+        return
+    lsm_filter_prefetch(slot_line(slot, q.hash))
+    q.ahead = slot
+    q.ahead_block = table_find_block(slot.t, q.key, q.klen)
+    if q.ahead_block < slot.t.n_blocks:
+        table_prefetch_block(slot.t, q.ahead_block)
+
+
 cdef int view_ask_memtables(const ViewC* v, Lookup* q, Counters* counters) noexcept nogil:
     cdef int i, says
     q.found = False
@@ -385,6 +431,10 @@ cdef int view_ask_memtables(const ViewC* v, Lookup* q, Counters* counters) noexc
 cdef int view_ask_tables(ViewC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
     cdef int says = ask_tables(v, q, rc, counters, st)
     lsm_count(&counters.gets_found, says == SAYS_VALUE)
+    if says == SAYS_NOTHING:
+        v.lean -= v.lean > 0
+    else:
+        v.lean += v.lean < LEAN_MAX
     return says
 
 
@@ -397,6 +447,7 @@ ctypedef struct Pending:        # one lookup of a group, on its way down
     uint64_t key8
     bint outside                # of every table
     uint32_t block
+    BlockC* held                # that block where it is cached, pinned
     bint asked
 
 
@@ -413,7 +464,7 @@ cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters
                    Status* st) noexcept nogil:
     """Asks each pending lookup's table, stage by stage so that cache misses of a stage overlap. Answered ones get q = NULL."""
     cdef bint unasked
-    cdef int i, says
+    cdef int i
     cdef Pending* p
     for i in range(n):
         p = &group[i]
@@ -434,18 +485,36 @@ cdef int ask_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters
             continue
         p.asked = count_maybe(p.slot, unasked, c)
         p.block = table_find_block(p.slot.t, p.q.key, p.q.klen)
-        if p.block < p.slot.t.n_blocks:
+    for i in range(n):
+        p = &group[i]
+        if p.q != NULL and p.slot != NULL and p.block < p.slot.t.n_blocks:
             table_prefetch_block(p.slot.t, p.block)
+    for i in range(n):
+        p = &group[i]
+        p.held = NULL
+        if p.q != NULL and p.slot != NULL and p.block < p.slot.t.n_blocks:
+            p.held = table_pin_cached(p.slot.t, p.block, rc.gil_held)
+            if p.held != NULL:
+                block_prefetch(p.held, p.hash)
+    return read_blocks(group, n, rc, c, st)
+
+
+cdef int read_blocks(Pending* group, int n, ReadContext* rc, LevelCounters* c, Status* st) noexcept nogil:
+    """The last stage: what the blocks say. After a failure the pins of the others are given back."""
+    cdef int i
+    cdef int says = SAYS_NOTHING
+    cdef Pending* p
     for i in range(n):
         p = &group[i]
         if p.q == NULL or p.slot == NULL:
             continue
-        says = read_table(p.slot, p.q, p.hash, p.asked, rc, c, st)
         if says == FAILED:
-            return FAILED
-        if says != SAYS_NOTHING:
+            table_unpin(p.slot.t, p.held)
+            continue
+        says = read_table(p.slot, p.block, p.held, p.q, p.hash, p.asked, rc, c, st)
+        if says != SAYS_NOTHING and says != FAILED:
             p.q = NULL
-    return SAYS_NOTHING
+    return FAILED if says == FAILED else SAYS_NOTHING
 
 
 cdef int get_group(ViewC* v, Lookup* queries, int n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:

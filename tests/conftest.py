@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import time
 from pathlib import Path
 
+import pytest
+import soak
 from hypothesis import settings
 
 MEMORY = Path("/dev/shm")
@@ -28,3 +32,46 @@ def roomy(folder: Path) -> bool:
 if "TMPDIR" not in os.environ and roomy(MEMORY):
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None  # pytest itself may have asked already
+
+
+# Soaks -------------------------------------------------------------------------------------------------------
+
+PROGRESS_EVERY = 60.0  # seconds
+# Instead of the limit in pyproject.toml, which is meant for the cut.
+SOAK_TIMEOUT = 3600
+
+
+def report_progress(terminal: pytest.TerminalReporter, stop: threading.Event) -> None:
+    """A soak is an hour of dots otherwise."""
+    began, known = time.monotonic(), set()
+    while not stop.wait(PROGRESS_EVERY):
+        minutes = (time.monotonic() - began) / 60
+        fresh = [line for line in soak.summary() if line not in known]
+        known.update(fresh)
+        terminal.ensure_newline()
+        for line in fresh:
+            terminal.write_line(f"[{minutes:.0f} min] {line}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    if soak.COUNTED and not hasattr(config, "workerinput"):
+        soak.start()
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        if soak.SOAK and terminal is not None:
+            stop = threading.Event()
+            config.add_cleanup(stop.set)
+            threading.Thread(target=report_progress, args=(terminal, stop), daemon=True).start()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if soak.SOAK else ():
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SOAK_TIMEOUT))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if soak.COUNTED and (lines := soak.summary()):
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)

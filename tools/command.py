@@ -62,28 +62,14 @@ def group(name: str, help_: str) -> OrderedGroup:
     return OrderedGroup(name, help=help_, context_settings=CONTEXT)
 
 
-def _shared(params: list[click.Parameter], keys_: bool, values: bool, changes: bool) -> None:
+def _format_option(what: str) -> click.Option:
     formats = click.Choice(keys.FORMATS)
-    if keys_:
-        params.append(
-            click.Option(
-                ["--key-format"],
-                type=formats,
-                default="quoted",
-                show_default=True,
-                help="How keys are shown.",
-            )
-        )
-    if values:
-        params.append(
-            click.Option(
-                ["--value-format"],
-                type=formats,
-                default="quoted",
-                show_default=True,
-                help="How values are shown.",
-            )
-        )
+    text = f"How {what}s are shown."
+    return click.Option([f"--{what}-format"], type=formats, default="quoted", show_default=True, help=text)
+
+
+def _shared(params: list[click.Parameter], keys_: bool, values: bool, changes: bool) -> None:
+    params.extend(_format_option(what) for what, wanted in (("key", keys_), ("value", values)) if wanted)
     if changes:
         params.append(
             click.Option(["-y", "--yes"], is_flag=True, help="Do not ask before changing anything.")

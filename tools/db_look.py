@@ -136,7 +136,7 @@ def space(out: Output, db: str) -> None:
     add("range deletes, properties, footers", len(files_), other)
     add("logs in use", len(tree.live_logs), sum(e.size for e in tree.live_logs), "space is allocated ahead")
     add("manifests", len(tree.of_kind("manifest")), sum(e.size for e in tree.of_kind("manifest")))
-    small = [e for e in tree.entries if e.kind in ("current", "lock", "options", "stats")]
+    small = [e for e in tree.entries if e.kind in ("current", "lock", "options", "stats", "synced")]
     add("small files", len(small), sum(e.size for e in small))
     spare = tree.strangers + tree.of_kind("temporary")
     add("leftovers", len(spare), sum(e.size for e in spare), "removed by the next opening" if spare else None)
@@ -157,11 +157,11 @@ def space(out: Output, db: str) -> None:
 
 def versions_in_logs(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     """Every write of the key that the logs still hold, newest first. Range deletes that cover it count."""
-    from lsmkv_ext.log import dump_log
+    from lsmkv_ext.log import LogDump
 
     found = []
     for entry in tree.live_logs:
-        for record in dump_log(tree.folder.file(entry.name)):
+        for record in LogDump(tree.folder.file(entry.name)):
             for op, first, second, seq in record.get("operations", ()):
                 if first == key if op != "delete_range" else first <= key < second:
                     value = second if op == "put" else None

@@ -29,15 +29,15 @@ def logs(path: str) -> list[str]:
 
 def number_of(path: str) -> int:
     """A log knows its number; reading its first record tells us without trusting the name."""
-    from lsmkv_ext.log import dump_log
+    from lsmkv_ext.log import LogDump
 
-    return int(next(dump_log(path))["number"])
+    return int(next(LogDump(path))["number"])
 
 
 def summary(path: str) -> Row:
     """One log read to its end; damage is a field, not an exception."""
     from lsmkv_ext.errors import CorruptionError
-    from lsmkv_ext.log import replay_log
+    from lsmkv_ext.log import check_log
 
     size = regular(path).st_size
     row: dict[str, Any] = {
@@ -47,7 +47,7 @@ def summary(path: str) -> Row:
     try:
         with opening(path):
             row["number"] = number_of(path)
-            found = replay_log(path, row["number"], None, salvage=True)
+            found = check_log(path, row["number"], salvage=True)
     except CorruptionError as error:
         return row | {"verdict": "corrupt", "problem": str(error), "offset": error.offset}
     row |= {name: found[name] for name in ("records", "entries", "first_seq", "last_seq")}
@@ -108,15 +108,15 @@ def ls(out: Output, path: str) -> None:
 
 def operations(out: Output, path: str, limit: int | None) -> Iterator[Row]:
     """One row per operation; a last one with `problem` where the log breaks off."""
-    from lsmkv_ext.log import dump_log
+    from lsmkv_ext.log import LogDump
 
     with opening(path):
-        dump = dump_log(path)
-        head = next(dump)
+        dump = LogDump(path)
+        next(dump)  # its head
     n = 0
-    for record in (head, *()) if head["problem"] else dump:
+    for record in dump:
         if "operations" not in record:
-            yield {"file": path, "offset": record.get("offset", 0), "problem": record["problem"]}
+            yield {"file": path, "offset": record["offset"], "problem": record["problem"]}
             return
         for op, key, value, seq in record["operations"]:
             if limit is not None and n >= limit:

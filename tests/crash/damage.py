@@ -60,11 +60,11 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
 
 
 def kind_of(name: str) -> str | None:
-    """WAL, SST, MANIFEST, CURRENT or OPTIONS; None for what holds nothing."""
+    """WAL, SST, MANIFEST, CURRENT, OPTIONS or SYNCED; None for what holds nothing."""
     if name.endswith((".wal", ".sst")):
         return name[-3:].upper()
     head = name.partition("-")[0]
-    return head if head in ("MANIFEST", "CURRENT", "OPTIONS") else None
+    return head if head in ("MANIFEST", "CURRENT", "OPTIONS", "SYNCED") else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import lsmkv
 from . import oracle
 from .iofault import SYNCS, Action
 from .load import Load, write
-from .writing import arm
+from .writing import arm, open_database
 
 
 def write_with_fault(
@@ -45,12 +45,14 @@ def write_with_fault(
     return {"opened": True, "raised": raised, "hits": hits, "calls": calls}
 
 
-def open_with_fault(folder: str, options: dict[str, Any], fault: dict[str, Any]) -> dict[str, Any]:
+def open_with_fault(
+    folder: str, options: dict[str, Any], fault: dict[str, Any], slack: int | None = None
+) -> dict[str, Any]:
     """Opens and closes the database while one call fails."""
     control = arm(folder, fault)
     raised = None
     try:
-        lsmkv.open(folder, **options).close()
+        open_database(folder, options, slack).close()
     except lsmkv.Error as error:
         raised = repr(error)
     return {"raised": raised, "hits": control.hits()}

@@ -75,7 +75,7 @@ static struct {
     long nth;
     char match[256];
 } arm;
-static long calls, hits;
+static long calls, hits, low; /* low: calls on descriptors 0 to 2, which are the program's standard streams */
 
 #define REAL(name) \
     ({ static __typeof__(&name) f; if (!f) f = (__typeof__(&name))dlsym(RTLD_NEXT, #name); f; })
@@ -272,6 +272,7 @@ static int watch_fd(struct call *c, int fd) {
     c->path2 = NULL;
     c->flags = 0;
     if (c->path) {
+        if (fd <= 2) __atomic_add_fetch(&low, 1, __ATOMIC_SEQ_CST);
         c->inode = inode_of(fd, &directory);
         c->flags = directory ? FLAG_DIRECTORY : 0;
     }
@@ -612,6 +613,7 @@ EXPORT void iofault_arm(uint32_t mask, long nth, int action, int err, int sticky
 
 EXPORT long iofault_calls(void) { return calls; }
 EXPORT long iofault_hits(void) { return hits; }
+EXPORT long iofault_low(void) { return low; }
 
 __attribute__((constructor)) static void start(void) {
     const char *path = getenv("IOFAULT_ROOT"), *trace = getenv("IOFAULT_TRACE"), *spec = getenv("IOFAULT_ARM");

@@ -1,7 +1,11 @@
-"""Builds the iofault library and speaks to it from a process that has it preloaded."""
+"""Builds the iofault library and speaks to it from a process that has it preloaded. On its own, in tests/:
+
+python -m crash.iofault --root DIR --trace FILE --ops fsync --nth 3 --action fail --errno ENOSPC -- PROGRAM ...
+"""
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import errno
 import hashlib
@@ -115,6 +119,7 @@ class Control:
             raise RuntimeError("this process does not run under iofault (LD_PRELOAD)")
         self._lib.iofault_calls.restype = ctypes.c_long
         self._lib.iofault_hits.restype = ctypes.c_long
+        self._lib.iofault_low.restype = ctypes.c_long
 
     def root(self, path: str | os.PathLike[str] | None) -> None:
         if self._lib.iofault_root(os.fsencode(path) if path else None):
@@ -142,3 +147,32 @@ class Control:
 
     def hits(self) -> int:
         return int(self._lib.iofault_hits())
+
+    def low(self) -> int:
+        """Calls so far that went through descriptor 0, 1 or 2 to a watched file."""
+        return int(self._lib.iofault_low())
+
+def main() -> None:
+    """Runs any program under iofault."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True, help="calls on files under this folder are watched")
+    parser.add_argument("--trace", help="where to log them; python -m crash.trace FILE shows it")
+    parser.add_argument("--ops", default="", help="of " + ",".join(op.name.lower() for op in Op))
+    parser.add_argument("--nth", type=int, default=1)
+    parser.add_argument("--action", choices=[action.name.lower() for action in Action], default="fail")
+    parser.add_argument("--errno", default="EIO")
+    parser.add_argument("--sticky", action="store_true", help="from then on, not once")
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    environment = {"IOFAULT_ROOT": os.path.abspath(given.root)}
+    if given.trace:
+        environment["IOFAULT_TRACE"] = os.path.abspath(given.trace)
+    if given.ops:
+        ops = mask(*(Op[name.upper()] for name in given.ops.split(",")))
+        err = getattr(errno, given.errno)
+        environment["IOFAULT_ARM"] = arm_text(ops, given.nth, Action[given.action.upper()], err, given.sticky)
+    os.execvpe(given.command[0], given.command, preload_environment(**environment))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,7 @@ from .recording import record, replay
 from .writing import (
     calls_of_puts,
     check,
+    flush_and_die,
     open_until_killed,
     puts_during_a_sync,
     write_until_killed,
@@ -28,6 +29,7 @@ __all__ = [
     "close_during_rotation",
     "close_race",
     "damage_sweep",
+    "flush_and_die",
     "fork_use",
     "fsync_failure",
     "full_disk",

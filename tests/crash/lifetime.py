@@ -115,27 +115,42 @@ def close_during_first_order(folder: str, delay: float) -> list[str]:
     return strange
 
 
-def close_during_rotation(folder: str, options: dict[str, Any], delay: float) -> list[str]:
-    """Closes under writers that start a new log every few dozen writes."""
+def close_during_rotation(folder: str, options: dict[str, Any]) -> list[str]:
+    """Closes while a writer is in the middle of starting a new log: the writer is held there, after the last flush of
+    the close (which would wait for it), until the close has had time to go on."""
     strange: list[str] = []
     db = lsmkv.open(folder, **options)
+    inside, closing = threading.Event(), threading.Event()
+    take, stop = db._logs.take, db._scheduler.stop
 
-    def fill(thread: int) -> None:
+    def slow_take(last_seq: int) -> Any:
+        inside.set()
+        closing.wait(10)
+        time.sleep(0.2)
+        return take(last_seq)
+
+    def fill() -> None:
         try:
             for n in range(1 << 30):
-                db.put(b"%d %d" % (thread, n), b"v" * 3000)
+                db.put(b"%d" % n, b"v" * 3000)
         except lsmkv.ClosedError:
             pass
         except BaseException as error:
             strange.append(repr(error))
 
-    threads = [threading.Thread(target=fill, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    time.sleep(delay)
+    writer = threading.Thread(target=fill)
+
+    def stop_during_rotation() -> None:
+        db._logs.take = slow_take
+        writer.start()
+        if not inside.wait(10):
+            strange.append("the writer never started a new log")
+        stop()
+        closing.set()
+
+    db._scheduler.stop = stop_during_rotation
     db.close()
-    for thread in threads:
-        thread.join()
+    writer.join()
     return strange
 
 

@@ -18,6 +18,8 @@ TINY: dict[str, Any] = {
 }
 
 LOG_MODES = ("mmap", "write")
+# Small enough for recovery to write several tables, as it does for logs of very many operations.
+PIECES = 4000
 
 
 class Load:

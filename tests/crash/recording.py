@@ -12,15 +12,15 @@ import lsmkv
 from . import oracle, trace
 from . import replay as crash_states
 from .iofault import Op
-from .load import Load, write
-from .writing import arm
+from .load import PIECES, Load, write
+from .writing import arm, open_database
 
 BEGIN, ACK, SYNCED = b"B", b"A", b"S"  # marks: a batch starts; it returned; everything before is synced
 
 
 def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, count: int, extra: bool) -> int:
     """Writes `count` batches from one thread with every I/O call and mark in a trace. `extra` adds explicit
-    flushes, compactions and syncs, and a reopen half way."""
+    flushes, compactions and syncs, a reopen half way, and later one that finds a log, which it replays in pieces."""
     control = arm(folder, None)
     control.trace(trace_path)
     load = Load(seed, b"r:", keys=120, sync_every=12)
@@ -42,6 +42,9 @@ def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, cou
         if extra and number == count // 2:
             db.close()
             db = lsmkv.open(folder, **options)
+        if extra and number == count * 3 // 4:
+            db._shut(flush=False)
+            db = open_database(folder, options, PIECES)
     db.close()
     control.trace(None)
     return count

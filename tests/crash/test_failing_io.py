@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 
 import pytest
+from soak import CUT, SOAK, figure
 
-from lsmkv import manifest
+import lsmkv
+from lsmkv import CorruptionError, manifest
+from lsmkv.recovery import LOG_HEAD_BYTES
+from lsmkv_ext.log import check_log
+from lsmkv_ext.syncnote import NAME, read_note
 
 from . import trace
-from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask
+from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask, run_python
 from .load import LOG_MODES, TINY
 from .monitor import Monitor, Needed
-from .sizes import CUT, SOAK, figure
 
 COUNT = 90  # batches per run
 SAMPLE = max(1, round(12 * CUT))  # runs per kind of failure and log mode in `make test`
@@ -56,6 +61,7 @@ def attempt(lab, folder, name: str, wal: str, fault: dict) -> dict:
     after = lab.run("check", books=[book], judge="settle_failed", **call)
     assert after.ok, f"{fault}: {after.words()}"
     assert after.value["problems"] == [], fault
+    shutil.rmtree(folder / name)  # each has logs of some megabytes, and a soak makes hundreds
     return outcome.value
 
 
@@ -83,7 +89,8 @@ def test_a_failed_call_corrupts_nothing(lab, folder, kind, wal):
         hits += said["hits"] > 0
         raised += len(said["raised"]) > 0
     assert hits > 0
-    figure(f"{kind}, {wal} log", f"{runs} runs, {hits} hit, {raised} told the caller, 0 corrupt after reopen")
+    counts = {"runs": runs, "hit": hits, "told the caller": raised}
+    figure(f"{kind}, {wal} log", "0 corrupt after a reopen", **counts)
 
 
 @pytest.mark.timeout(0)
@@ -91,10 +98,11 @@ def test_a_failed_call_corrupts_nothing(lab, folder, kind, wal):
 @pytest.mark.parametrize("kind", INVISIBLE)
 def test_interrupted_and_short_calls_are_invisible(lab, folder, kind, wal):
     calls = count_calls(lab, folder, wal, INVISIBLE[kind]["ops"])
-    for nth in places(calls, kind):
+    chosen = places(calls, kind)
+    for nth in chosen:
         said = attempt(lab, folder, f"n{nth}", wal, {**INVISIBLE[kind], "nth": nth})
         assert said["opened"] and said["raised"] == []
-    figure(f"{kind}, {wal} log", "invisible")
+    figure(f"{kind}, {wal} log", "invisible", runs=len(chosen))
 
 
 @pytest.mark.parametrize("err", [errno.EIO, errno.ENOSPC])
@@ -129,10 +137,41 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
         after = lab.run("check", books=[str(place / "book")], judge="settle_failed", **call)
         assert after.ok, f"fsync {nth}: {after.words()}"
         assert after.value["problems"] == [], f"fsync {nth}"
+        shutil.rmtree(place)
         if "open" in said:
             continue
         poisoned += 1
         assert len(said["raised"]) == 5, f"fsync {nth}: {said}"
         assert "acknowledged" not in said["raised"], f"fsync {nth}: {said}"
     assert poisoned > 10
-    figure(f"EIO at each fsync, {wal} log", f"{nth - 1} places, {poisoned} made it read-only, others at open")
+    counts = {"places": nth - 1, "made it read-only": poisoned}
+    figure(f"EIO at each fsync, {wal} log", "the others refused the open", **counts)
+
+
+WITHOUT_MAPPINGS = """
+import errno, os, sys
+import lsmkv
+from crash.iofault import Action, Control, Op, mask
+
+control = Control()
+control.arm(mask(Op.MMAP), 1, Action.FAIL, errno.ENODEV, True)
+db = lsmkv.open(sys.argv[1], wal="write")
+for i in range(5):
+    db.put(b"%d" % i, b"v", sync=True)
+assert control.hits()
+os._exit(0)
+"""
+
+
+def test_where_nothing_can_be_mapped_the_log_notes_itself_what_is_synced(tmp_path):
+    """The note was once required, so that such a file system could hold no database."""
+    path = tmp_path / "db"
+    done = run_python(WITHOUT_MAPPINGS, str(path), IOFAULT_ROOT=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert read_note(path / NAME) is None
+    [log] = path.glob("*.wal")
+    record = (check_log(log, int(log.stem))["known_synced"] - LOG_HEAD_BYTES) // 5
+    with open(log, "r+b") as file:
+        file.truncate(LOG_HEAD_BYTES + record * 2)
+    with pytest.raises(CorruptionError, match="synced log records are missing"):
+        lsmkv.open(path)

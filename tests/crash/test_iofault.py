@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,19 @@ def test_build_is_reused():
     stamp = os.stat(first).st_mtime_ns
     assert build() == first
     assert os.stat(first).st_mtime_ns == stamp
+
+
+def test_any_program_runs_under_it_from_the_command_line(folder):
+    """A trace of a program that knows nothing of iofault, and its third sync refused."""
+    program = "import os, sys\nfd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n" + "os.fsync(fd)\n" * 4
+    watched, log = folder / "watched", folder / "trace"
+    watched.mkdir()
+    tests = Path(__file__).parents[1]
+    run = {"cwd": tests, "capture_output": True, "text": True, "check": False}
+    arguments = ["--root", str(watched), "--trace", str(log), "--ops", "fsync", "--nth", "3", "--errno", "ENOSPC"]
+    command = [sys.executable, "-c", program, str(watched / "file")]
+    done = subprocess.run([sys.executable, "-m", "crash.iofault", *arguments, "--", *command], **run)
+    assert done.returncode == 1 and "No space left" in done.stderr
+    shown = subprocess.run([sys.executable, "-m", "crash.trace", str(log)], **run).stdout.splitlines()
+    assert [line.split()[1] for line in shown][:4] == ["open", "fsync", "fsync", "fsync"]
+    assert "No space left" in shown[3]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import pytest
+from soak import figure, shards, share
+
+import lsmkv
 
 from .iofault import CHANGES, Action
-from .load import LOG_MODES, TINY
+from .load import LOG_MODES, PIECES, TINY
 from .oracle import times_opened
-from .sizes import figure, size
 
-CYCLES = size(150, 5000)  # for each log mode
+SHARDS = shards(20)  # for each log mode
+CYCLES = share(150, 5000, SHARDS)
 CYCLES_PER_DATABASE = 25
 
 
@@ -20,44 +24,62 @@ def fault(rng: random.Random, reach: int) -> dict:
     return {"ops": CHANGES, "nth": rng.randint(1, reach), "action": int(action)}
 
 
-def one_cycle(lab, rng: random.Random, folder, books, options, sync_every: int, tally) -> None:
+def one_cycle(lab, rng: random.Random, call: dict, sync_every: int, tally) -> None:
     """Write until killed, perhaps recover until killed, then check."""
     seed = f"{rng.random()}"
-    call = {"folder": str(folder), "books": books, "options": options}
     write = {"seed": seed, "sync_every": sync_every, **call}
     if rng.random() < 0.5:
         outcome = lab.run("write_until_killed", fault=fault(rng, 200), **write)
-        tally["at an I/O call"] += 1
+        tally["kills at an I/O call"] += 1
     else:
         outcome = lab.run("write_until_killed", kill_after=rng.random() ** 2 * 0.12, **write)
         tally["at a random time"] += 1
     tally["without any sync"] += sync_every == 0
     assert outcome.signal == 9, outcome.words()
     while rng.random() < 0.4:
-        recovery = {"folder": str(folder), "options": options, "fault": fault(rng, 20)}
-        outcome = lab.run("open_until_killed", **recovery)
+        recovery = {key: value for key, value in call.items() if key != "books"}
+        outcome = lab.run("open_until_killed", fault=fault(rng, 30), **recovery)
         assert outcome.signal == 9 or outcome.ok, outcome.words()
         tally["during recovery"] += outcome.signal == 9
     outcome = lab.run("check", **call)
     assert outcome.ok, outcome.words()
     assert outcome.value["problems"] == []
+    tally["recoveries in pieces"] += outcome.value["tables"] > 1
+
+
+KINDS = ("kills at an I/O call", "at a random time", "during recovery", "without any sync", "recoveries in pieces")
 
 
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("shard", SHARDS)
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_kill_loses_nothing_acknowledged(lab, folder, wal):
-    tally = {"at an I/O call": 0, "at a random time": 0, "during recovery": 0, "without any sync": 0}
-    opened = 0
+def test_kill_loses_nothing_acknowledged(lab, folder, wal, shard):
+    opened = in_pieces = 0
     for number in range(-(-CYCLES // CYCLES_PER_DATABASE)):
-        rng = random.Random(f"{wal}/{number}")
+        rng = random.Random(f"{wal}/{shard}/{number}")
         place = folder / str(number)
         place.mkdir()
         books = [str(folder / f"{number}-{thread}") for thread in range(rng.choice([1, 1, 3]))]
         options = {**TINY, "wal": wal, "max_background_jobs": rng.choice([1, 2])}
+        kind = shard + number
+        call = {"folder": str(place / "db"), "books": books, "options": options, "slack": (None, PIECES)[kind % 2]}
         # Unsynced writes only, or mixed with synced ones.
-        sync_every = (0, 8)[number % 2]
-        for _ in range(min(CYCLES_PER_DATABASE, CYCLES)):
-            one_cycle(lab, rng, place / "db", books, options, sync_every, tally)
+        sync_every = (0, 8)[kind // 2 % 2]
+        tally = dict.fromkeys(KINDS, 0)
+        cycles = min(CYCLES_PER_DATABASE, CYCLES - number * CYCLES_PER_DATABASE)
+        for _ in range(cycles):
+            one_cycle(lab, rng, call, sync_every, tally)
         opened += times_opened(folder / f"{number}-0")
+        in_pieces += tally["recoveries in pieces"]
+        shutil.rmtree(place)
+        figure(f"kill -9, {wal} log", "0 lost, 0 invented, 0 failed opens", cycles=cycles, **tally)
     assert opened > 0
-    figure(f"kill -9, {wal} log", f"{tally}, 0 lost, 0 invented, 0 failed opens")
+    assert in_pieces > 0 or CYCLES < 2 * CYCLES_PER_DATABASE
+
+
+def test_without_a_log_exactly_what_was_flushed_survives(lab, folder):
+    options = {"wal": None}
+    outcome = lab.run("flush_and_die", folder=str(folder / "db"), options=options, count=500)
+    assert outcome.signal == 9, outcome.words()
+    with lsmkv.open(folder / "db", **options) as db:
+        assert list(db) == [b"%06d" % n for n in range(500)]

@@ -5,27 +5,32 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import subprocess
 
 import pytest
+from soak import figure, shards, share, size
 
 import lsmkv
 
 from .load import LOG_MODES, TINY
-from .sizes import figure, size
+
+CLOSING = shards(10)
+CLOSES = share(20, 1000, CLOSING)
 
 
 @pytest.mark.timeout(0)
-def test_closing_under_eight_threads_gives_only_closed_errors(lab, folder):
-    runs = size(20, 1000)
-    rng = random.Random("close")
-    for number in range(runs):
+@pytest.mark.parametrize("shard", CLOSING)
+def test_closing_under_eight_threads_gives_only_closed_errors(lab, folder, shard):
+    rng = random.Random(f"close/{shard}")
+    for number in range(shard * CLOSES, (shard + 1) * CLOSES):
         options = {**TINY, "wal": rng.choice(LOG_MODES)}
         call = {"seed": number, "delay": rng.random() * 0.05}
         outcome = lab.run("close_race", folder=str(folder / str(number)), options=options, **call)
         assert outcome.ok, f"run {number}: {outcome.words()}"
         assert outcome.value == [], f"run {number}"
-    figure("close under 8 threads", f"{runs} runs, only ClosedError, 0 signals")
+        shutil.rmtree(folder / str(number))
+    figure("close under 8 threads", "only ClosedError, 0 signals", runs=CLOSES)
 
 
 @pytest.mark.timeout(0)
@@ -37,7 +42,8 @@ def test_a_forked_child_is_told_and_disturbs_nothing(lab, folder, wal):
         outcome = lab.run("fork_use", folder=str(folder / str(number)), options=options)
         assert outcome.ok, outcome.words()
         assert outcome.value == []
-    figure(f"fork, {wal} log", f"{runs} runs, ForkError for every use, parent and lock untouched")
+        shutil.rmtree(folder / str(number))
+    figure(f"fork, {wal} log", "ForkError for every use, parent and lock untouched", runs=runs)
 
 
 def test_a_second_open_for_writing_is_refused(folder):
@@ -54,7 +60,7 @@ def test_descriptors_and_threads_come_back(lab, folder):
     outcome = lab.run("open_and_close", folder=str(folder / "db"), options=TINY, times=times, timeout=600)
     assert outcome.ok, outcome.words()
     assert outcome.value["after"] == outcome.value["before"]
-    figure("open and close", f"{times} times, descriptors and threads as before")
+    figure("open and close", "descriptors and threads as before", times=times)
 
 
 @pytest.mark.timeout(0)
@@ -72,7 +78,7 @@ def test_more_tables_than_descriptors(lab, folder):
     said = outcome.value
     assert said["files"] > tables * 0.9 > limit
     assert (said["wrong"], said["scanned"], said["again"]) == (0, tables, tables)
-    figure("RLIMIT_NOFILE=40", f"{said['files']} tables, every key found")
+    figure("RLIMIT_NOFILE=40", "every key found", tables=said["files"])
 
 
 @pytest.fixture
@@ -101,4 +107,4 @@ def test_a_full_disk_heals_without_a_reopen(lab, small_disk, wal):
         assert errno.ENOSPC in said["refused"], said
         assert said["readable"] and said["resumed"], said
         assert (said["wrong"], said["later"]) == (0, 500)
-    figure(f"full disk, {wal} log", f"{runs} runs, reads went on, writes resumed without a reopen")
+    figure(f"full disk, {wal} log", "reads went on, writes resumed without a reopen", runs=runs)

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from soak import figure, shards, share
 
 from lsmkv import filenames, manifest, recovery
 
@@ -18,10 +19,13 @@ from . import ext4, oracle, trace
 from .iofault import Op
 from .load import LOG_MODES, TINY
 from .monitor import Monitor, Needed
-from .sizes import figure, size
 
-STATES = size(1500, 25_000)  # replayed crash states for each log mode
-CUTS = size(20, 1000)  # real power cuts for each mount mode
+REPLAYS = shards(17)
+STATES = share(1500, 25_000, REPLAYS)  # replayed crash states, for each log mode
+CUTTING = shards(10)
+CUTS = share(20, 1000, CUTTING)  # real power cuts, for each mount mode
+WATCHING = shards(10)
+WATCHED = share(600, 20_000, WATCHING)  # batches whose syncs are watched, for each log mode
 BATCHES = 250
 DEAD = (errno.EIO, errno.EROFS)  # what a file system that was shut down answers
 
@@ -30,31 +34,32 @@ def record(lab, folder, name: str, options: dict, extra: bool = True, count: int
     path = folder / f"{name}.trace"
     outcome = lab.run(
         "record", folder=str(folder / name), trace_path=str(path), options=options, seed=name, count=count,
-        extra=extra,
+        extra=extra, timeout=1800,
     )  # fmt: skip
     assert outcome.ok, outcome.words()
     return path
 
 
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("shard", REPLAYS)
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal):
+def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, shard):
     options = {**TINY, "wal": wal}
-    total: dict[str, int] = {}
-    number = 0
-    while sum(total.values()) < STATES:
-        path = record(lab, folder, f"{wal}{number}", options)
-        call = {"trace_path": str(path), "folder": str(folder), "options": options, "seed": str(number)}
-        left = min(1500, STATES - sum(total.values()))
-        outcome = lab.run("replay", **call, wanted=left, timeout=1800)
+    done = number = 0
+    while done < STATES:
+        name = f"{wal}{shard}-{number}"
+        path = record(lab, folder, name, options)
+        call = {"trace_path": str(path), "folder": str(folder), "options": options, "seed": name}
+        outcome = lab.run("replay", **call, wanted=STATES - done, timeout=1800)
         assert outcome.ok, outcome.words()
         assert outcome.value["problems"] == []
-        for kind, count in outcome.value["tally"].items():
-            total[kind] = total.get(kind, 0) + count
-        shutil.rmtree(folder / f"{wal}{number}")
+        tally = outcome.value["tally"]
+        counts = {"distinct states": sum(tally.values()), **tally}
+        figure(f"replayed power cuts, {wal} log", "0 problems", **counts)
+        shutil.rmtree(folder / name)
         path.unlink()
+        done += counts["distinct states"]
         number += 1
-    figure(f"replayed power cuts, {wal} log", f"{sum(total.values())} distinct states {total}, 0 problems")
 
 
 def needed(data: bytes) -> Needed:
@@ -67,13 +72,14 @@ def needed(data: bytes) -> Needed:
     return Needed(names, state.log_number)
 
 
+@pytest.mark.parametrize("shard", WATCHING)
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_syncs_come_in_the_order_that_keeps_data(lab, folder, wal):
-    path = record(lab, folder, f"order-{wal}", {**TINY, "wal": wal}, count=size(600, 20_000))
+def test_syncs_come_in_the_order_that_keeps_data(lab, folder, wal, shard):
+    path = record(lab, folder, f"order-{wal}-{shard}", {**TINY, "wal": wal}, count=WATCHED)
     monitor = Monitor(needed, manifest.HEAD_BYTES, recovery.LOG_HEAD_BYTES)
     assert monitor.watch(trace.read(path)) == []
-    assert monitor.checks > 100
-    figure(f"sync order, {wal} log", f"{monitor.checks} checks, 0 out of order")
+    assert monitor.checks > WATCHED // 6
+    figure(f"sync order, {wal} log", "0 out of order", checks=monitor.checks)
 
 
 def test_the_monitor_sees_a_wrong_order(lab, folder):
@@ -115,9 +121,10 @@ def test_the_rig_loses_what_was_not_synced(device):
 
 
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("shard", CUTTING)
 @pytest.mark.parametrize("mode", ext4.MODES)
-def test_real_power_cuts_leave_a_prefix(lab, folder, device, mode):
-    rng = random.Random(mode)
+def test_real_power_cuts_leave_a_prefix(lab, folder, device, mode, shard):
+    rng = random.Random(f"{mode}/{shard}")
     lost = 0
     for number in range(CUTS):
         if number % 10 == 0:
@@ -129,7 +136,7 @@ def test_real_power_cuts_leave_a_prefix(lab, folder, device, mode):
         if number % 10 == 0:
             clear(device.root)
         cut = {"root": str(device.root), "delay": 0.01 + rng.random() ** 2 * 0.15}
-        outcome = lab.run("write_until_power_cut", seed=f"{mode}{number}", **cut, **call)
+        outcome = lab.run("write_until_power_cut", seed=f"{mode}{shard}-{number}", **cut, **call)
         # A store into a mapping of the dead file system ends in SIGBUS before the kill gets there.
         killed = outcome.signal in (signal.SIGKILL, signal.SIGBUS)
         assert killed or any(os.strerror(code) in outcome.error for code in DEAD), outcome.words()
@@ -140,8 +147,11 @@ def test_real_power_cuts_leave_a_prefix(lab, folder, device, mode):
         assert outcome.value["problems"] == [], f"{mode}, cut {number}"
         lost += sum(entry.status == oracle.ABSENT for book in books for entry in oracle.read(Path(book)))
         device.unmount()
-    assert lost > 0, "no cut ever lost an unsynced write: the rig cuts nothing"
-    figure(f"ext4 power cuts, {mode}", f"{CUTS}, {lost} unsynced batches gone, 0 problems")
+    # Under a sanitizer many a database is still being opened when the power goes.
+    enough = CUTS >= 20 and "LSMKV_SANITIZED" not in os.environ
+    assert lost > 0 or not enough, "no cut ever lost an unsynced write: the rig cuts nothing"
+    counts = {"cuts": CUTS, "unsynced batches gone": lost}
+    figure(f"ext4 power cuts, {mode}", "0 problems", **counts)
 
 
 def clear(root: Path) -> None:

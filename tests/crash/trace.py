@@ -1,9 +1,12 @@
-"""The records that iofault writes: one per I/O call, page stores and marks between them."""
+"""The records that iofault writes: one per I/O call, page stores and marks between them. In tests/, to see one:
+python -m crash.trace FILE
+"""
 
 from __future__ import annotations
 
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,3 +65,10 @@ def read(path: Path) -> Iterator[Record]:
         body = data[at + n1 + n2 : at + n1 + n2 + n3]
         at += n1 + n2 + n3
         yield Record(Op(op), flags, thread, error, result, inode, offset, length, name, second, body)
+
+
+if __name__ == "__main__":
+    for record in read(Path(sys.argv[1])):
+        names = " -> ".join(filter(None, [record.path, record.path2]))
+        outcome = os.strerror(record.error) if record.error else record.result
+        print(f"{record.thread} {record.op.name.lower():9} {names} at {record.offset}, {record.length}: {outcome}")

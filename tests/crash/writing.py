@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lsmkv
+from lsmkv import replay
 
 from . import ext4, oracle
 from .iofault import ALL, Action, Control, Op, mask
@@ -24,6 +26,13 @@ def arm(folder: str, fault: dict[str, Any] | None) -> Control:
     if fault:
         control.arm(**{**fault, "action": Action(fault["action"])})
     return control
+
+
+def open_database(folder: str, options: dict[str, Any], slack: int | None, flag: str = "c") -> Any:
+    """With `slack`, recovery writes a table for every so many bytes that a memtable takes beyond its log."""
+    if slack is not None:
+        replay.SLACK = slack
+    return lsmkv.open(folder, flag, **options)
 
 
 def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: list[BaseException]) -> None:
@@ -80,11 +89,14 @@ def write_until_killed(
     count: int = 1 << 30,
     fault: dict[str, Any] | None = None,
     sync_every: int = 8,
+    slack: int | None = None,
+    mark: bool = True,
 ) -> int:
-    """Opens the database and writes from one thread per oracle; returns only if nothing killed it."""
+    """Opens the database and writes from one thread per oracle; returns only if nothing killed it. `mark`: the
+    oracles learn that it was opened."""
     arm(folder, fault)
-    db = lsmkv.open(folder, **options)
-    for path in books:
+    db = open_database(folder, options, slack)
+    for path in books if mark else ():
         oracle.Writer(path).opened()
     errors: list[BaseException] = []
     threads = [
@@ -107,8 +119,23 @@ def write_until_killed(
     return count
 
 
+def flush_and_die(folder: str, options: dict[str, Any], count: int) -> None:
+    """Writes twice `count` keys, the first half of them flushed, and kills itself."""
+    db = lsmkv.open(folder, **options)
+    for n in range(2 * count):
+        db.put(b"%06d" % n, b"v" * 50)
+        if n == count - 1:
+            db.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def write_until_power_cut(root: str, delay: float, **arguments: Any) -> int:
     """As write_until_killed, on a file system that loses its power after so many seconds."""
+    for path in arguments["books"]:
+        # Before the clock runs: behind the mark of the cut, this one would make acknowledgements count again.
+        oracle.Writer(path).opened()
+    # Where a store meets the dead file system, the death of the process is wanted, not a look into running threads.
+    faulthandler.disable()
 
     def cut() -> None:
         time.sleep(delay)
@@ -118,13 +145,15 @@ def write_until_power_cut(root: str, delay: float, **arguments: Any) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=cut, daemon=True).start()
-    return write_until_killed(**arguments)
+    return write_until_killed(mark=False, **arguments)
 
 
-def open_until_killed(folder: str, options: dict[str, Any], fault: dict[str, Any] | None = None) -> int:
+def open_until_killed(
+    folder: str, options: dict[str, Any], fault: dict[str, Any] | None = None, slack: int | None = None
+) -> int:
     """Recovers the database; returns how many watched calls that took if nothing killed it."""
     control = arm(folder, fault)
-    lsmkv.open(folder, **options)
+    open_database(folder, options, slack)
     return control.calls()
 
 
@@ -142,13 +171,19 @@ def contents(db: Any) -> dict[bytes, bytes]:
 
 
 def check(
-    folder: str, books: list[str], options: dict[str, Any], judge: str = "settle", flag: str = "c"
+    folder: str,
+    books: list[str],
+    options: dict[str, Any],
+    judge: str = "settle",
+    flag: str = "c",
+    slack: int | None = None,
 ) -> dict[str, Any]:
     """Opens the database after a crash and holds it against the oracles, by the named rule."""
     control = Control()
     control.disarm()
-    with lsmkv.open(folder, flag, **options) as db:
+    with open_database(folder, options, slack, flag) as db:
         found = contents(db)
+        tables = db.recovery_report.tables
     problems = []
     for path in books:
         prefix = Path(path).name.encode() + b":"
@@ -161,4 +196,4 @@ def check(
         book.close()
     known = tuple(Path(path).name.encode() + b":" for path in books)
     problems += [f"invented {key!r}" for key in found if not key.startswith(known)]
-    return {"problems": problems, "entries": len(found)}
+    return {"problems": problems, "entries": len(found), "tables": tables}

@@ -1,7 +1,8 @@
 """Every parser of bytes that come from a file, as a function of those bytes.
 
 A target may raise one of the errors named for it; anything else is a finding. `seal` puts right the
-checksums of a mutated input, so that the fuzzer gets past the door and into the room.
+checksums of a mutated input, so that the fuzzer gets past the door and into the room. Where a file is mostly zeros,
+its examples are mutated in a `compact` form, so that most changes hit something.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from lsmkv import edit, manifest, options
 from lsmkv.errors import CorruptionError
 from lsmkv_ext import filter as filters
 from lsmkv_ext import log as logs
+from lsmkv_ext import syncnote
 from lsmkv_ext.job import FileNumbers, Job
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.table import Table
@@ -30,6 +32,8 @@ class Target:
     examples: Callable[[Path], list[bytes]]
     run: Callable[[bytes, Path], object]
     seal: Seal | None = None
+    compact: Callable[[bytes], bytes] = lambda data: data
+    expand: Callable[[bytearray], bytearray] = lambda data: data
     errors: tuple[type[Exception], ...] = (CorruptionError,)
 
 
@@ -84,22 +88,54 @@ def log_seal(data: bytearray) -> None:
         at += 32 + (size + 7 & ~7)
 
 
-def as_file(data: bytes, folder: Path, name: str) -> Path:
-    path = folder / name
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    os.write(fd, data)
-    os.close(fd)
+LOG_PARTS = ((0, 40), (512, 536), (1024, 1048))  # of the head page; the rest of it is zeros
+LOG_HEAD = 4096
+
+
+def log_compact(data: bytes) -> bytes:
+    return b"".join(data[start:stop] for start, stop in LOG_PARTS) + data[LOG_HEAD:]
+
+
+def log_expand(data: bytearray) -> bytearray:
+    """A short one stays as it is: a log that ends within its head."""
+    if len(data) < sum(stop - start for start, stop in LOG_PARTS):
+        return data
+    out, at = bytearray(LOG_HEAD), 0
+    for start, stop in LOG_PARTS:
+        out[start:stop] = data[at : at + stop - start]
+        at += stop - start
+    return out + data[at:]
+
+
+_files: dict[str, int] = {}
+
+
+def as_file(data: bytes, folder: Path, name: str) -> str:
+    """The file is made once and written over: creating millions of files would take most of the time."""
+    path = f"{folder}/{name}"
+    fd = _files.get(path)
+    if fd is None:
+        fd = _files[path] = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    os.pwrite(fd, data, 0)
+    os.ftruncate(fd, len(data))
     return path
 
 
 def log_run(data: bytes, folder: Path) -> None:
     path = as_file(data, folder, "000001.wal")
-    number = u64(bytearray(data), 16) if len(data) >= 24 else 0
+    number = int.from_bytes(data[16:24], "little")
     try:
-        logs.replay_log(path, number, Memtable(7, 4096))
+        found = logs.check_log(path, number)
+    except CorruptionError:
+        # What is good of it can still be had.
+        found = logs.check_log(path, number, salvage=True)
+        raise
     finally:
-        for _ in logs.dump_log(path):
-            pass
+        for record in logs.LogDump(path):
+            for _ in record.get("operations", ()):
+                pass
+    if found["records"]:
+        logs.LogReader(path, number, found["bytes"]).fill(Memtable(7, 4096), 1 << 20)
 
 
 def batch_run(data: bytes, folder: Path) -> None:
@@ -135,7 +171,9 @@ def bloom_run(data: bytes, folder: Path) -> None:
 
 
 def filter_run(data: bytes, folder: Path) -> None:
-    filters.describe_filter(data[:64], data[64:])
+    problem = filters.describe_filter(data[:64], data[64:])["problem"]
+    if problem != "ok":
+        raise CorruptionError(problem)
 
 
 # ---- manifest -----------------------------------------------------------------------------------
@@ -303,8 +341,39 @@ def table_run(data: bytes, folder: Path) -> None:
     table.block_layout()
 
 
+# ---- the note of what is synced ------------------------------------------------------------------
+
+
+def synced_examples(folder: Path) -> list[bytes]:
+    path = folder / "example-note"
+    writer = logs.LogWriter(folder / "example.wal", 5, mode="write")
+    writer.take_note(syncnote.SyncNote(path), None)
+    out = []
+    for n in range(1, 4):
+        writer.append(b"\0\x01k\x01v", n, 1)
+        writer.sync()
+        out.append(path.read_bytes()[:128])
+    writer.close()
+    os.unlink(writer.path)
+    return out
+
+
+def synced_seal(data: bytearray) -> None:
+    for at in (0, 64):
+        put(data, at + 24, xxh3(data[at : at + 24], 0x73796E6365646E6F), 8)
+
+
+def synced_run(data: bytes, folder: Path) -> None:
+    path = as_file(data, folder, syncnote.NAME)
+    noted = syncnote.read_note(path)
+    syncnote.damaged_places(path)
+    if noted is None:
+        raise CorruptionError("no note")
+
+
 TARGETS: dict[str, Target] = {
-    "log": Target(log_examples, log_run, log_seal),
+    "log": Target(log_examples, log_run, log_seal, log_compact, log_expand),
+    "synced": Target(synced_examples, synced_run, synced_seal),
     "batch": Target(lambda _: [b"\x02\0\x01k\x03val\x01\x02kk", b"\x01\x02\x01a\x01b"], batch_run),
     "bloom": Target(bloom_examples, bloom_run, bloom_seal),
     "filter": Target(bloom_examples, filter_run, bloom_seal),

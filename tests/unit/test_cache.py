@@ -270,7 +270,33 @@ def test_large_caches_live_on_slabs(tmp_path):
     assert regions <= 3 * cache.capacity
     del table
     assert slab.stats()["slots"] == before
-    assert slab.stats()["region_bytes"] < regions
+
+
+def test_regions_are_kept_for_the_next_table_and_given_back_with_the_budget(tmp_path):
+    """A compaction drops tables and all their blocks; those of their successors need the same memory again."""
+    rows = {b"%08d" % i: (os.urandom(1000), i) for i in range(16_000)}
+    write_table(tmp_path / "t.sst", rows)
+    empty = slab.stats()["regions"]
+    cache = BlockCache(32 << 20)
+
+    def read(cache):
+        table = Table(tmp_path / "t.sst", 1, cache)
+        for k in sorted(rows)[::3]:
+            table.get(k)
+        return table
+
+    table = read(cache)
+    full = slab.stats()["regions"]
+    assert full >= empty + 4
+    del table
+    assert slab.stats()["regions"] == full
+    table = read(cache)
+    assert slab.stats()["regions"] == full
+    del table
+    cache.set_capacity(4 << 20)
+    assert slab.stats()["regions"] < full
+    del cache
+    assert slab.stats()["regions"] <= empty + 1
 
 
 def test_blocks_of_short_walks_stay_like_those_of_gets(path):

@@ -10,6 +10,7 @@ from tables import seal
 import lsmkv
 from lsmkv.plan import designed_fpr
 from lsmkv_ext import native
+from lsmkv_ext.filter import spoil_next
 from lsmkv_ext.refilter import rebuild_table_filter
 from lsmkv_ext.table import Table
 
@@ -119,6 +120,66 @@ def test_new_filters_are_checked_unless_told_otherwise(tmp_path):
             db.set_options(bits_per_key=12)
             assert db.rebuild_filters() > 0
             assert (db.background.filter_verify_ns > before) == checked
+
+
+def test_a_bad_new_filter_keeps_its_table_from_being_finished(tmp_path):
+    path = tmp_path / "t.sst"
+    spoil_next()
+    with pytest.raises(lsmkv.CorruptionError, match="denies a key"), lsmkv.SSTWriter(path) as writer:
+        writer.put(b"key", b"value")
+    assert not path.exists()
+
+
+def test_a_bad_new_filter_is_not_published_by_a_flush(tmp_path):
+    with lsmkv.open(tmp_path / "db", **SMALL) as db:
+        fill(db, 0, 100)
+        spoil_next()
+        with pytest.raises(lsmkv.CorruptionError, match="denies a key"):
+            db.flush()
+        assert all(db.get(key(i)) for i in range(100))
+        db.flush()
+        assert len(db._versions.tables) == 1
+        assert all(db.get(key(i)) for i in range(100))
+    assert lsmkv.verify(tmp_path / "db").ok
+
+
+def test_a_bad_new_filter_is_not_published_by_a_compaction(tmp_path):
+    with layered(tmp_path / "db") as db:
+        before = sorted(db._versions.tables)
+        spoil_next()
+        with pytest.raises(lsmkv.CorruptionError, match="denies a key"):
+            db.compact_range()
+        assert sorted(db._versions.tables) == before
+        assert len(db) == 6000
+        db.compact_range()
+        assert all(db.get(key(i)) for i in range(6000))
+    assert lsmkv.verify(tmp_path / "db").ok
+
+
+def test_a_bad_new_filter_is_not_published_by_a_rebuild_nor_blamed_on_the_table(tmp_path):
+    with layered(tmp_path / "db") as db:
+        before = sorted(db._versions.tables)
+        db.set_options(bits_per_key=12)
+        spoil_next()
+        with pytest.raises(lsmkv.CorruptionError, match="denies a key"):
+            db.rebuild_filters()
+        assert not db._scheduler._damaged
+        assert all(db.get(key(i)) for i in range(6000))
+        assert db.rebuild_filters() > 0
+        assert not set(before) & set(db._versions.tables)
+        db.compact_range()
+        assert all(db.get(key(i)) for i in range(6000))
+    assert lsmkv.verify(tmp_path / "db").ok
+
+
+def test_an_unchecked_bad_filter_hides_a_key(tmp_path):
+    """What `verify_filters=False` risks, and that `verify` finds it."""
+    with lsmkv.open(tmp_path / "db", verify_filters=False, **SMALL) as db:
+        fill(db, 0, 100)
+        spoil_next()
+        db.flush()
+        assert db.get(key(99)) is None
+    assert any("filter" in finding.what for finding in lsmkv.verify(tmp_path / "db").findings)
 
 
 def test_duplicates_and_dropped_keys_do_not_count(tmp_path):

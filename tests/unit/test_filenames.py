@@ -17,6 +17,7 @@ def test_fixed_names():
     assert parse("CURRENT") == (Kind.CURRENT, 0)
     assert parse("LOCK") == (Kind.LOCK, 0)
     assert parse("OPTIONS") == (Kind.OPTIONS, 0)
+    assert parse("SYNCED") == (Kind.SYNCED, 0)
     assert parse("STATS") == (Kind.STATS, 0)
     assert parse("CURRENT.tmp") == (Kind.TEMPORARY, 0)
 

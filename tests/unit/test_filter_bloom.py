@@ -1,7 +1,9 @@
 """`BlockedBloom`, the kernel as a public class."""
 
 import math
+import sys
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -252,6 +254,35 @@ def test_writers_in_several_threads_lose_nothing():
             thread.join()
         assert all(wide.test_many(key for part in parts for key in part))
         assert all(bloom.test_many(key for part in parts for key in part[:30]))
+
+
+@pytest.mark.parametrize("batch", ["add_many", "test_many"])
+def test_batches_let_the_gil_go(batch):
+    """With a switch interval of minutes nobody else runs unless the batch itself lets the GIL go. Long keys, so that
+    it stays free for long enough to be taken on a single processor."""
+    bloom = BlockedBloom(10)
+    keys = [bytes(128 << 10)] * 8192
+    running, ticks = True, 0
+
+    def count():
+        nonlocal ticks
+        while running:
+            ticks += 1
+            time.sleep(0)
+
+    other = threading.Thread(target=count)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        other.start()
+        ticked = ticks
+        getattr(bloom, batch)(keys)
+        ticked = ticks - ticked
+    finally:
+        running = False
+        sys.setswitchinterval(before)
+        other.join()
+    assert ticked >= 2
 
 
 def test_made_once_and_valid_before_init():

@@ -69,7 +69,7 @@ def test_a_sound_database_has_no_findings(path):
     assert {p.name: p.read_bytes() for p in path.iterdir()} == before
 
 
-@pytest.mark.parametrize("pattern", ["*.sst", "*.wal", "MANIFEST-*", "CURRENT", "OPTIONS"])
+@pytest.mark.parametrize("pattern", ["*.sst", "*.wal", "MANIFEST-*", "CURRENT", "OPTIONS", "SYNCED"])
 def test_every_flipped_byte_is_found_and_its_file_named(path, pattern):
     victim = max(path.glob(pattern), key=lambda p: p.stat().st_size)
     good = victim.read_bytes()
@@ -204,3 +204,21 @@ def test_destroy(path):
     lsmkv.destroy(path)
     assert not os.path.exists(path)
     lsmkv.destroy(path)
+
+
+def test_destroy_of_a_file_is_refused(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(lsmkv.IOError):
+        lsmkv.destroy(tmp_path / "notes")
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("call", [lsmkv.destroy, lsmkv.repair, lambda path: lsmkv.open(path, "n"), lsmkv.open])
+def test_a_database_of_leveldb_or_rocksdb_was_taken_for_ours(tmp_path, call):
+    """They have files of the same names: `destroy`, `repair` and the flag "n" removed them."""
+    files = {"CURRENT": b"MANIFEST-000004\n", "MANIFEST-000004": b"theirs", "000012.sst": b"theirs", "LOCK": b""}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(lsmkv.Error):
+        call(tmp_path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == files

@@ -171,6 +171,15 @@ def test_checkpoint_is_a_database_of_its_own(path, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["copy", "db"]
 
 
+def test_where_no_checkpoint_can_be(path, tmp_path):
+    with lsmkv.open(path) as db:
+        for dest in ("", tmp_path / "missing" / "copy", path):
+            with pytest.raises(lsmkv.IOError):
+                db.checkpoint(dest)
+        db.checkpoint(os.fsencode(tmp_path / "copy"))
+    lsmkv.open(tmp_path / "copy", "r").close()
+
+
 def test_checkpoint_of_an_empty_database(path, tmp_path):
     with lsmkv.open(path) as db:
         db.checkpoint(tmp_path / "copy")
@@ -242,6 +251,17 @@ def test_a_range_delete_in_an_ingested_table_hides_what_was_there(path, tmp_path
         db.ingest([tmp_path / "t.sst"])
         assert db[b"key000150"] == b"kept"
         assert len(db) == 401
+
+
+def test_a_single_path_to_ingest_was_a_list_of_letters(path, tmp_path):
+    with lsmkv.SSTWriter(tmp_path / "t.sst") as writer:
+        writer.put(b"k", b"v")
+    with lsmkv.open(path) as db:
+        for one in (tmp_path / "t.sst", str(tmp_path / "t.sst"), os.fsencode(tmp_path / "t.sst")):
+            with pytest.raises(TypeError, match="list of paths"):
+                db.ingest(one)
+        db.ingest([os.fsencode(tmp_path / "t.sst")])
+        assert db[b"k"] == b"v"
 
 
 def test_ingest_takes_all_or_nothing(path, tmp_path):

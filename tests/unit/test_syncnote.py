@@ -1,0 +1,158 @@
+"""The note of what is synced, in a file beside the log."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import lsmkv
+from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.log import LogWriter, check_log
+from lsmkv_ext.syncnote import NAME, SyncNote, damaged_places, read_note
+
+RECORD = b"\0\x01k\x01v"  # one put
+SLOT_APART = 64
+
+
+def append(writer, sequence):
+    writer.append(RECORD, sequence, 1)
+
+
+@pytest.fixture
+def logged(tmp_path):
+    """A log in use with five synced records, its note, and the folder of both."""
+    note = SyncNote(tmp_path / NAME)
+    writer = LogWriter(tmp_path / "000007.wal", 7)
+    writer.take_note(note, None)
+    for sequence in range(1, 6):
+        append(writer, sequence)
+        writer.sync()
+    yield writer, note, tmp_path
+    writer.close()
+
+
+def head_of(writer):
+    with open(writer.path, "rb") as file:
+        return file.read(4096)
+
+
+def test_a_sync_is_noted_beside_the_log_and_leaves_its_head_alone(logged):
+    writer, _, folder = logged
+    before = head_of(writer)
+    append(writer, 6)
+    writer.sync()
+    assert read_note(folder / NAME) == (7, writer.synced)
+    assert head_of(writer) == before
+    assert damaged_places(folder / NAME) == []
+
+
+def test_synced_records_that_were_cut_off_are_missed(logged):
+    writer, _, folder = logged
+    path = folder / "cut" / "000007.wal"
+    path.parent.mkdir()
+    shutil.copy(writer.path, path)
+    with open(path, "r+b") as file:
+        file.truncate(4096 + 40 * 2)  # right behind the second record, where nothing looks torn
+    assert check_log(path, 7)["torn_reason"] is None  # without the note nobody can know
+    shutil.copy(folder / NAME, path.parent)
+    with pytest.raises(CorruptionError, match="synced log records are missing"):
+        check_log(path, 7)
+
+
+def test_the_note_moves_on_and_the_old_log_keeps_its_own(logged):
+    writer, note, folder = logged
+    append(writer, 6)
+    newer = LogWriter(folder / "000008.wal", 8, previous_last_seq=6)
+    newer.take_note(note, writer)
+    assert check_log(writer.path, 7)["known_synced"] == writer.synced
+    newer.append(RECORD, 7, 1)
+    newer.sync()
+    writer.sync()  # a straggler: must not speak through the note any more
+    assert read_note(folder / NAME) == (8, newer.synced)
+    assert check_log(writer.path, 7)["known_synced"] == writer.synced
+    newer.close()
+
+
+def test_a_note_of_another_log_says_nothing(logged):
+    _, _, folder = logged
+    other = LogWriter(folder / "000009.wal", 9)
+    other.append(RECORD, 1, 1)
+    assert check_log(other.path, 9)["known_synced"] == 4096
+    other.close()
+
+
+def test_one_damaged_slot_makes_the_note_lag_by_one(logged):
+    _, _, folder = logged
+    path = folder / NAME
+    good = path.read_bytes()
+    number, newest = read_note(path)
+    lagging = set()
+    for at in (0, SLOT_APART):
+        for byte in range(32):
+            bad = bytearray(good)
+            bad[at + byte] ^= 0x10
+            path.write_bytes(bad)
+            lagging.add(read_note(path))
+            assert damaged_places(path)
+    assert lagging == {(number, newest), (number, newest - 40)}
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\xff" * 4096, b"\xff" * 100])
+def test_a_useless_note_is_none_and_is_taken_over(tmp_path, content):
+    path = tmp_path / NAME
+    path.write_bytes(content)
+    assert read_note(path) is None
+    writer = LogWriter(tmp_path / "000003.wal", 3)
+    writer.take_note(SyncNote(path), None)
+    append(writer, 1)
+    writer.sync()
+    assert read_note(path) == (3, writer.synced)
+    writer.close()
+
+
+def test_a_missing_note_is_none(tmp_path):
+    assert read_note(tmp_path / NAME) is None
+
+
+def test_notes_of_a_reopened_file_are_newer(logged):
+    writer, _, folder = logged
+    writer.close()
+    newer = LogWriter(folder / "000008.wal", 8)
+    newer.take_note(SyncNote(folder / NAME), None)
+    newer.append(RECORD, 6, 1)
+    newer.sync()
+    assert read_note(folder / NAME) == (8, newer.synced)
+    newer.close()
+
+
+@pytest.mark.parametrize("wal", ["mmap", "write"])
+def test_a_database_misses_synced_writes_that_were_cut_off(tmp_path, wal):
+    with lsmkv.open(tmp_path / "db", wal=wal) as db:
+        for n in range(20):
+            db.put(b"key%d" % n, b"value", sync=True)
+        shutil.copytree(tmp_path / "db", tmp_path / "copy", ignore=shutil.ignore_patterns("*.tmp"))
+    [log] = (tmp_path / "copy").glob("*.wal")
+    record = (read_note(tmp_path / "copy" / NAME)[1] - 4096) // 20
+    with open(log, "r+b") as file:
+        file.truncate(4096 + record * 10)
+    with pytest.raises(CorruptionError, match="synced log records are missing"):
+        lsmkv.open(tmp_path / "copy")
+    with lsmkv.open(tmp_path / "copy", recovery="salvage") as db:
+        assert len(db) == 10
+
+
+def test_a_new_database_in_the_place_of_a_lost_one_does_not_believe_its_note(tmp_path):
+    path = tmp_path / "db"
+    with lsmkv.open(path) as db:
+        for n in range(1000):
+            db.put(b"key%d" % n, b"value", sync=n == 999)
+        note = (path / NAME).read_bytes()
+    shutil.rmtree(path)
+    path.mkdir()
+    (path / NAME).write_bytes(note)
+    with lsmkv.open(path) as db:
+        db.put(b"a", b"1")
+        shutil.copytree(path, tmp_path / "copy", ignore=shutil.ignore_patterns("*.tmp"))
+    with lsmkv.open(tmp_path / "copy") as db:
+        assert dict(db.items()) == {b"a": b"1"}
