@@ -128,10 +128,13 @@ def _verify_manifest(directory: str, report: Report) -> ManifestState | None:
         report.add(getattr(error, "file", None) or filenames.CURRENT, error)
         return None
     path = filenames.manifest_path(directory, state.number)
-    with manifest.open_to_read(path) as file:
-        odd = manifest.head_damage(file.read(manifest.HEAD_BYTES), state.number)
-    if odd is not None:
-        report.add(path, odd, 0)
+    try:
+        with manifest.open_to_read(path) as file:
+            odd = manifest.head_damage(file.read(manifest.HEAD_BYTES), state.number)
+        if odd is not None:
+            report.add(path, odd, 0)
+    except OSError as error:
+        report.add(path, error)
     if state.torn_bytes:
         report.add(path, f"{state.torn_bytes} bytes of an append that never finished", state.size)
     return state
@@ -180,9 +183,13 @@ def _dirty_padding(table: Table, path: str) -> Iterator[int]:
 def _verify_presence(directory: str, state: ManifestState, report: Report) -> None:
     for f in state.version.files():
         path = filenames.table_path(directory, f.number)
-        if not os.path.lexists(path):
-            report.add(path, "a table of the manifest is missing")
-        elif os.lstat(path).st_size != f.size:
+        try:
+            size = os.lstat(path).st_size
+        except OSError as error:
+            gone = isinstance(error, FileNotFoundError)
+            report.add(path, "a table of the manifest is missing" if gone else error)
+            continue
+        if size != f.size:
             report.add(path, f"the manifest says {f.size} bytes")
 
 

@@ -26,7 +26,10 @@ def outdated(db: str, row: Row) -> bool:
     if kind == "table":
         return state.version.level_of(number) is None
     if kind == "log":
-        return number < state.log_number or not os.path.lexists(path) or settled(path)["verdict"] == "ok"
+        try:
+            return number < state.log_number or settled(path)["verdict"] == "ok"
+        except CannotOpen:
+            return not os.path.lexists(path)
     if kind in ("manifest", "current"):
         return Reading(db).problem() is None
     return False

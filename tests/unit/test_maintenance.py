@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -106,6 +108,42 @@ def test_a_database_in_use_has_no_findings(path):
         assert reader.stats().total.files > 0
         assert reader.property("lsmkv.levels")
         assert reader.explain(key(1)).found
+
+
+@contextmanager
+def gone_after(calls, file):
+    """While the block runs: moves `file` away before its `calls`-th call of the system. Yields the count."""
+    count = [0]
+
+    def step(frame, event, arg):
+        if event == "c_call" and arg.__module__ == os.name:
+            count[0] += 1
+            if count[0] == calls:
+                sys.setprofile(None)
+                os.rename(file, file.with_name("away"))
+                sys.setprofile(step)
+
+    sys.setprofile(step)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+        if not file.exists():
+            os.rename(file.with_name("away"), file)
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "*.wal", "MANIFEST-*", "CURRENT", "OPTIONS", "SYNCED"])
+def test_verify_failed_on_a_file_that_was_removed_meanwhile(path, pattern):
+    """A running database drops files at any moment. What verify makes of it is a finding, never an error."""
+    victim = max(path.glob(pattern))
+    with gone_after(-1, victim) as all_calls:
+        assert lsmkv.verify(path)
+    found = 0
+    for calls in range(1, all_calls[0]):
+        with gone_after(calls, victim):
+            found += not lsmkv.verify(path)
+    assert found or pattern in ("OPTIONS", "SYNCED")  # which a database can do without
+    assert lsmkv.verify(path)
 
 
 def test_no_database_is_a_finding(tmp_path):
