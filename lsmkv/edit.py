@@ -6,6 +6,7 @@ on may be skipped by a reader that does not know them; any other unknown tag is 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ FIRST_OPTIONAL_TAG = 0x40
 
 MAX_KEY = 65535
 MAX_REASON = 200
+MAX_VARINT = 10  # bytes of the largest
 U64 = (1 << 64) - 1
 
 
@@ -52,21 +54,22 @@ class VersionEdit:
         """The version after this edit; ValueError where the two do not fit together."""
         if self.shift:
             version = version.shifted(self.shift)
-        levels = [list(files) for files in version.levels]
-        where = {f.number: (level, f) for level, files in enumerate(levels) for f in files}
-        for number in self.removed:
-            level, f = _locate(where, number)
-            levels[level].remove(f)
-            del where[number]
-        for number, target in self.moved:
-            level, f = _locate(where, number)
-            levels[level].remove(f)
-            levels[target].append(f)
+        leaving: dict[int, set[int]] = defaultdict(set)
+        arriving: dict[int, list[FileMeta]] = defaultdict(list)
+        for number, target in (*((number, None) for number in self.removed), *self.moved):
+            level, f = version.places.get(number, (0, None))
+            if f is None or number in leaving[level]:
+                raise ValueError(f"file {number} is not in the version")
+            leaving[level].add(number)
+            if target is not None:
+                arriving[target].append(f)
         for level, f in self.added:
-            levels[level].append(f)
-        if levels == [list(files) for files in version.levels]:
-            return version
-        return Version(tuple(map(tuple, levels)))
+            arriving[level].append(f)
+        changed = {
+            level: [f for f in version.levels[level] if f.number not in leaving[level]] + arriving[level]
+            for level in leaving.keys() | arriving.keys()
+        }
+        return version.with_levels(changed) if changed else version
 
     def encode(self) -> bytes:
         out = bytearray()
@@ -90,12 +93,6 @@ class VersionEdit:
         if self.reason:
             _put_field(out, TAG_REASON, self.reason.encode()[:MAX_REASON])
         return bytes(out)
-
-
-def _locate(where: dict[int, tuple[int, FileMeta]], number: int) -> tuple[int, FileMeta]:
-    if number not in where:
-        raise ValueError(f"file {number} is not in the version")
-    return where[number]
 
 
 def _varint(value: int) -> bytes:
@@ -156,18 +153,20 @@ class _Reader:
         return len(self.data) - self.at
 
     def varint(self, limit: int) -> int:
+        data, at = self.data, self.at
         value = shift = 0
-        while True:
-            if not self.left or shift > 63:
-                raise ValueError("a varint does not end")
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
+        for byte in data[at : at + MAX_VARINT]:
+            at += 1
             if byte < 0x80:
                 break
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        else:
+            raise ValueError("a varint does not end")
+        value |= byte << shift
         if value > limit:
             raise ValueError(f"{value} is above {limit}")
+        self.at = at
         return value
 
     def bytes(self, limit: int) -> bytes:
@@ -189,7 +188,7 @@ def _decode_file(value: bytes) -> tuple[int, FileMeta]:
     exclusive = bool(numbers.pop("largest_exclusive"))
     smallest, largest = reader.bytes(MAX_KEY), reader.bytes(MAX_KEY)
     reader.finish()
-    if not numbers["number"] or smallest > largest or numbers["min_seq"] > numbers["max_seq"]:
+    if not numbers["number"] or numbers["min_seq"] > numbers["max_seq"]:
         raise ValueError("a file entry contradicts itself")
     return level, FileMeta(smallest=smallest, largest=largest, largest_exclusive=exclusive, **numbers)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
 
 from lsmkv.options import MAX_LEVELS
 
@@ -37,6 +37,10 @@ class FileMeta:
     millibits: int = 0
     k: int = 0
     filter_level: int = 0
+
+    def __post_init__(self) -> None:
+        if self.smallest > self.largest:
+            raise ValueError(f"file {self.number}: smallest key above the largest")
 
     def overlaps(self, other: KeyRange | FileMeta) -> bool:
         return self.range.overlaps(other if isinstance(other, KeyRange) else other.range)
@@ -95,33 +99,46 @@ def total_size(files: Iterable[FileMeta]) -> int:
 Levels = tuple[tuple[FileMeta, ...], ...]
 
 
+def _in_order(level: int, files: Iterable[FileMeta]) -> tuple[FileMeta, ...]:
+    """The files of a level below L0 by key; ValueError where two of them overlap."""
+    ordered = tuple(sorted(files, key=lambda f: f.smallest))
+    for low, high in itertools.pairwise(ordered):
+        if low.largest > high.smallest or (low.largest == high.smallest and not low.largest_exclusive):
+            raise ValueError(f"files {low.number} and {high.number} of L{level} overlap")
+    return ordered
+
+
 @dataclass(frozen=True)
 class Version:
-    levels: Levels = ((),) * MAX_LEVELS
-    sizes: tuple[int, ...] = field(init=False, compare=False, default=())
+    """`base` is a version that this one shares levels with: those are known to be in order, and not looked at
+    again.
+    """
 
-    def __post_init__(self) -> None:
+    levels: Levels = ((),) * MAX_LEVELS
+    base: InitVar[Version | None] = None
+    sizes: tuple[int, ...] = field(init=False, compare=False, default=())
+    places: dict[int, tuple[int, FileMeta]] = field(init=False, compare=False, repr=False)  # by file number
+
+    def __post_init__(self, base: Version | None) -> None:
         if len(self.levels) != MAX_LEVELS:
             raise ValueError(f"a version has {MAX_LEVELS} levels, not {len(self.levels)}")
+        known = () if base is None else base.levels[1:]
+        shared = {id(files) for files in known}
         ordered = [tuple(sorted(self.levels[0], key=lambda f: f.age, reverse=True))]
-        for files in self.levels[1:]:
-            ordered.append(tuple(sorted(files, key=lambda f: f.smallest)))
+        for level, files in enumerate(self.levels[1:], 1):
+            ordered.append(files if id(files) in shared else _in_order(level, files))
+        places = {f.number: (level, f) for level, files in enumerate(ordered) for f in files}
+        if len(places) != sum(map(len, ordered)):
+            raise ValueError("a file number appears twice")
         object.__setattr__(self, "levels", tuple(ordered))
         object.__setattr__(self, "sizes", tuple(total_size(files) for files in ordered))
-        self.check()
+        object.__setattr__(self, "places", places)
 
     def check(self) -> None:
-        """What must hold in every version; ValueError says what does not."""
-        numbers = [f.number for f in self.files()]
-        if len(set(numbers)) != len(numbers):
-            raise ValueError("a file number appears twice")
-        for f in self.files():
-            if f.smallest > f.largest:
-                raise ValueError(f"file {f.number}: smallest key above the largest")
+        """What must hold in every version, levels shared with others included; ValueError says what does not."""
         for level, files in enumerate(self.levels[1:], 1):
-            for low, high in itertools.pairwise(files):
-                if not low.range.before(high.range):
-                    raise ValueError(f"files {low.number} and {high.number} of L{level} overlap")
+            if _in_order(level, files) != files:
+                raise ValueError(f"L{level} is out of order")
 
     def files(self) -> Iterator[FileMeta]:
         for files in self.levels:
@@ -137,10 +154,7 @@ class Version:
         return sum(self.sizes)
 
     def level_of(self, number: int) -> int | None:
-        for level, files in enumerate(self.levels):
-            if any(f.number == number for f in files):
-                return level
-        return None
+        return self.places[number][0] if number in self.places else None
 
     def overlapping(self, level: int, span: KeyRange) -> tuple[FileMeta, ...]:
         """Files of `level` that may hold a key of `span`, in the level's order."""
@@ -161,14 +175,14 @@ class Version:
         found = [f for deeper in range(level + 1, MAX_LEVELS) for f in self.overlapping(deeper, span)]
         return sorted(found, key=lambda f: f.smallest)
 
-    def with_levels(self, changed: dict[int, Iterable[FileMeta]]) -> Version:
-        return Version(tuple(tuple(changed.get(i, files)) for i, files in enumerate(self.levels)))
+    def with_levels(self, changed: Mapping[int, Iterable[FileMeta]]) -> Version:
+        return Version(tuple(tuple(changed.get(i, files)) for i, files in enumerate(self.levels)), self)
 
     def shifted(self, by: int) -> Version:
         """L1 and deeper renumbered: +1 opens an empty L1, -1 closes one."""
         deep = self.levels[1:]
         if by == 1 and not deep[-1]:
-            return Version((self.levels[0], (), *deep[:-1]))
+            return Version((self.levels[0], (), *deep[:-1]), self)
         if by == -1 and not deep[0]:
-            return Version((self.levels[0], *deep[1:], ()))
+            return Version((self.levels[0], *deep[1:], ()), self)
         raise ValueError(f"levels cannot shift by {by}: the level that would vanish holds files")

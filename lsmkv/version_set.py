@@ -40,8 +40,10 @@ from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
 
-# A manifest is started anew from here on: it holds mostly history by then.
-MANIFEST_LIMIT = 16 << 20
+# A manifest is started anew once it holds mostly history: so many times the bytes of the tree it began with,
+# and enough to be worth it. Opening reads all of it, and so does every reader beside a writer.
+MANIFEST_GROWTH = 4
+MANIFEST_LIMIT = 256 << 10
 
 
 class VersionSet:
@@ -66,6 +68,7 @@ class VersionSet:
         self.commit = threading.RLock()
         self.lock = threading.RLock()
         self.manifest: ManifestWriter | None = None
+        self._manifest_limit = 0  # of its size
         self.active: Memtable | None = None
         self.immutables: list[Memtable] = []  # newest first
         self.logs: dict[int, LogWriter] = {}  # by number; the newest is the one in use
@@ -197,7 +200,7 @@ class VersionSet:
     # The manifest ------------------------------------------------------------------------------------------
 
     def _append(self, edit: VersionEdit) -> None:
-        if self.manifest is None or self.manifest.failed or self.manifest.size > MANIFEST_LIMIT:
+        if self.manifest is None or self.manifest.failed or self.manifest.size > self._manifest_limit:
             self._start_manifest(edit)
         else:
             self.manifest.append(edit)
@@ -222,6 +225,7 @@ class VersionSet:
             with suppress(FileNotFoundError):
                 os.unlink(filenames.manifest_path(self.directory, number))
             raise
+        self._manifest_limit = max(MANIFEST_LIMIT, MANIFEST_GROWTH * writer.size)
         old, self.manifest = self.manifest, writer
         if old is not None:
             old.close()

@@ -1,5 +1,7 @@
 """All jobs of the lab by name. Each runs in a process of its own, under iofault."""
 
+from lsmkv import version_set
+
 from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault
 from .lifetime import (
@@ -21,6 +23,10 @@ from .writing import (
     write_until_killed,
     write_until_power_cut,
 )
+
+# Small, so that crashes and failures meet manifests that are started anew in the middle of things.
+version_set.MANIFEST_LIMIT = 2000
+version_set.MANIFEST_GROWTH = 2
 
 __all__ = [
     "calls_of_puts",

@@ -4,7 +4,8 @@ import os
 import pytest
 from treetext import parse_file, show
 
-from lsmkv import manifest
+import lsmkv
+from lsmkv import manifest, version_set
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError, Error, IOError
 from lsmkv.filenames import manifest_path
@@ -149,3 +150,22 @@ def test_files_are_private(directory):
     manifest.write_current(directory, 4)
     for name in (path, os.path.join(directory, "CURRENT")):
         assert os.stat(name).st_mode & 0o777 == 0o600
+
+
+def test_a_manifest_that_is_mostly_history_starts_anew(tmp_path, monkeypatch):
+    """Opening reads the whole manifest: it stays in proportion to the tree, however long the database runs."""
+    monkeypatch.setattr(version_set, "MANIFEST_LIMIT", 3000)
+    db = lsmkv.open(tmp_path / "db", l0_compaction_trigger=2)
+    seen, largest = set(), 0
+    for i in range(120):
+        db.update({b"a": b"", b"key%03d" % i: b"value", b"z": b""})  # tables that overlap, so they are merged
+        db.flush()
+        db._scheduler.wait_idle()
+        (path,) = (tmp_path / "db").glob("MANIFEST-*")
+        seen.add(path.name)
+        largest = max(largest, path.stat().st_size)
+    assert len(seen) > 3
+    assert largest < 3000 + 1000, "the limit and an edit"
+    db._shut(flush=False)
+    with lsmkv.open(tmp_path / "db") as db:
+        assert len(db) == 122
