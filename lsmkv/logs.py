@@ -90,8 +90,9 @@ class LogSupply:
 
 
 def new_memtable(versions: VersionSet, number: int) -> Memtable:
-    """Empty, with the number its log has, or would have."""
-    memtable = Memtable(versions.state.seed, versions.options.write_buffer_size)
+    """Empty, with the number its log has, or would have. Its index begins at the size that the last one came to."""
+    expected = 0 if versions.active is None else versions.active.keys
+    memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, expected)
     memtable.number = number
     return memtable
 

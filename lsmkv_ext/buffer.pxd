@@ -1,7 +1,8 @@
 # A byte buffer that grows; inline, owned by whoever embeds it. Zeroed memory is an empty buffer.
 
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
+
+from lsmkv_ext.heap cimport heap_give, heap_resize
 
 ctypedef struct GrowBuf:
     char* data
@@ -19,7 +20,7 @@ cdef inline int buf_reserve(GrowBuf* b, size_t extra) noexcept nogil:
     cap = b.cap + b.cap // 2 + 256
     if cap < want:
         cap = want
-    moved = <char*>realloc(b.data, cap)
+    moved = <char*>heap_resize(b.data, cap)
     if moved == NULL:
         return -1
     b.data = moved
@@ -42,7 +43,7 @@ cdef inline int buf_assign(GrowBuf* b, const void* p, size_t n) noexcept nogil:
 
 
 cdef inline void buf_free(GrowBuf* b) noexcept nogil:
-    free(b.data)
+    heap_give(b.data)
     b.data = NULL
     b.len = 0
     b.cap = 0

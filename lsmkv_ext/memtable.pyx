@@ -129,12 +129,24 @@ cdef MemIndex* index_new(uint64_t n_slots) noexcept nogil:
     return index
 
 
+cdef inline bint index_is_full(uint64_t keys, uint64_t mask) noexcept nogil:
+    return keys * 5 > mask * 3
+
+
 cdef inline uint64_t slot_for(MemEntry* e, uint64_t hash) noexcept nogil:
     return (hash & <uint64_t>0xFFFF000000000000) | <uint64_t>e
 
 
 cdef inline MemEntry* slot_entry(uint64_t slot) noexcept nogil:
     return <MemEntry*>(slot & <uint64_t>0x0000FFFFFFFFFFFF)
+
+
+cdef uint64_t index_slots_for(uint64_t keys, uint64_t write_buffer_size) noexcept nogil:
+    """Slots for so many keys without growing, where they may take that much of the buffer."""
+    cdef uint64_t n = FIRST_SLOTS
+    while index_is_full(keys, n - 1) and 2 * n * sizeof(uint64_t) <= write_buffer_size // 4:
+        n *= 2
+    return n
 
 
 cdef int index_grow(MemC* m) noexcept nogil:
@@ -167,7 +179,7 @@ cdef inline bint same_key(const MemEntry* e, const char* key, size_t klen) noexc
 
 cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil:
     """Makes room, so that the insert that follows the log record cannot fail."""
-    if m.n_index * 5 > m.index.mask * 3 and index_grow(m) != 0:
+    if index_is_full(m.n_index, m.index.mask) and index_grow(m) != 0:
         return -1
     return arena_reserve(m, entry_footprint(klen, vlen))
 
@@ -858,7 +870,8 @@ cdef void run_prev(RunIter* it) noexcept nogil:
 cdef class Memtable:
     """Owns one memtable's memory. The engine writes it, views pin it, a flush reads it."""
 
-    def __cinit__(self, uint64_t seed, uint64_t write_buffer_size):
+    def __cinit__(self, uint64_t seed, uint64_t write_buffer_size, uint64_t expected_keys=0):
+        cdef uint64_t slots = index_slots_for(expected_keys, write_buffer_size)
         self.seed = seed
         self.number = 0
         self.capacity = write_buffer_size
@@ -870,7 +883,8 @@ cdef class Memtable:
         self.c.chunk_size = (write_buffer_size + write_buffer_size // 64 + 65536 + 4095) & ~<uint64_t>4095
         self.c.first = chunk_new(self.c.chunk_size)
         self.c.last = self.c.first
-        self.c.index = index_new(FIRST_SLOTS)
+        self.c.index = index_new(slots)
+        self.c.used = slots * sizeof(uint64_t) if slots > FIRST_SLOTS else 0
         if self.c.first == NULL or self.c.index == NULL:
             raise MemoryError("memtable")
 
@@ -907,6 +921,11 @@ cdef class Memtable:
     @property
     def entries(self):
         return self.c.n_entries
+
+    @property
+    def keys(self):
+        """How many different ones."""
+        return self.c.n_index
 
     @property
     def deletes(self):

@@ -2,7 +2,7 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 from lsmkv_ext cimport native
@@ -23,6 +23,7 @@ from lsmkv_ext.block cimport (
 from lsmkv_ext.cache cimport cache_drain, cache_insert, cache_pin, cache_touch, cache_unpin
 from lsmkv_ext.filter cimport filter_designed_fpr, filter_fill_ratio, filter_probe, filter_problem_text
 from lsmkv_ext.gate cimport fork_count
+from lsmkv_ext.heap cimport heap_give, heap_take
 from lsmkv_ext.status cimport (
     ST_NOT_FOUND,
     ST_OK,
@@ -336,7 +337,7 @@ cdef void _let_go(TableIter* it) noexcept nogil:
 cdef void table_iter_close(TableIter* it) noexcept nogil:
     _let_go(it)
     block_iter_close(&it.it)
-    free(it.ahead)
+    heap_give(it.ahead)
     it.ahead = NULL
     it.ahead_len = 0
     it.ahead_cap = 0
@@ -383,9 +384,9 @@ cdef int _read_ahead(TableIter* it, uint32_t i, bint backward) noexcept nogil:
     _plan_read(it, i, backward, &at, &end)
     it.ahead_len = 0
     if it.ahead_cap < end - at:
-        free(it.ahead)
+        heap_give(it.ahead)
         it.ahead_cap = 0
-        it.ahead = <char*>malloc(end - at)
+        it.ahead = <char*>heap_take(end - at)
         if it.ahead == NULL:
             return fail_memory(&it.status, "read-ahead buffer")
         it.ahead_cap = end - at

@@ -1,5 +1,5 @@
 from libc.stdint cimport uint8_t
-from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcpy, memset, strlen
 
 from lsmkv_ext cimport native
@@ -26,6 +26,7 @@ from lsmkv_ext.filter cimport (
     filter_k_for,
     filter_prefix_hash,
 )
+from lsmkv_ext.heap cimport heap_give, heap_take
 from lsmkv_ext.status cimport ST_OK, fail_argument, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table_format cimport (
     FILTER_ALIGN,
@@ -486,9 +487,10 @@ cdef int _build_filter(BuilderC* b, FilterC* f, void** alloc, Status* st) noexce
     f.n_blocks = filter_blocks_for(n, b.o.millibits)
     f.k = filter_k_for(b.o.millibits)
     f.millibits = b.o.millibits
-    alloc[0] = calloc(f.n_blocks + 1, FILTER_BLOCK_BYTES)
+    alloc[0] = heap_take((f.n_blocks + 1) * FILTER_BLOCK_BYTES)
     if alloc[0] == NULL:
         return fail_memory(st, "filter")
+    memset(alloc[0], 0, (f.n_blocks + 1) * FILTER_BLOCK_BYTES)
     f.bits = <const uint8_t*>((<size_t>alloc[0] + FILTER_ALIGN - 1) & ~<size_t>(FILTER_ALIGN - 1))
     filter_add_many(<uint8_t*>f.bits, f.n_blocks, f.k, hashes, n)
     f.usable = 1
@@ -519,7 +521,7 @@ cdef int _write_filter(BuilderC* b, char* header, uint64_t* at, uint64_t* size, 
         filter_encode_header(&f, header)
         if size[0]:
             code = _emit(b, <const char*>f.bits, size[0], st)
-    free(alloc)
+    heap_give(alloc)
     b.s.filter_bytes = size[0]
     b.s.filter_keys = f.n_keys
     b.s.millibits = f.millibits

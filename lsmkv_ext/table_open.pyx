@@ -1,6 +1,5 @@
 from libc.errno cimport ENOENT
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext cimport native
@@ -10,6 +9,7 @@ from lsmkv_ext.coding cimport get_u32, get_u64, get_varint
 from lsmkv_ext.fdpool cimport fd_acquire, fd_forget, fd_release
 from lsmkv_ext.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
 from lsmkv_ext.filter cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
+from lsmkv_ext.heap cimport heap_give, heap_take
 from lsmkv_ext.slab cimport run_alloc, run_free
 from lsmkv_ext.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS, RangeDelete
@@ -78,7 +78,7 @@ cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
     if n > t.room:
         fail_corrupt(st, "table asks for more memory than its size allows", t.number, t.file_size)
         return NULL
-    p = malloc(n if n else 1)
+    p = heap_take(n)
     if p == NULL:
         fail_memory(st, "table")
         return NULL
@@ -89,7 +89,7 @@ cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
 cdef void _give_back(TableC* t, void* p, uint64_t n) noexcept nogil:
     if p != NULL:
         t.room += n
-        free(p)
+        heap_give(p)
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -581,17 +581,17 @@ cdef void table_close(TableC* t) noexcept nogil:
     elif t.handle.fd >= 0:
         file_close(t.handle.fd)
     for i in range(INDEX_MAX_LEVELS):
-        free(t.levels[i])
-    free(t.common)
-    free(t.blocks)
-    free(t.sep_at)
-    free(t.seps)
-    free(t.offsets)
-    free(t.smallest)
-    free(t.largest)
-    free(t.range_deletes)
-    free(t.range_bytes)
+        heap_give(t.levels[i])
+    heap_give(t.common)
+    heap_give(t.blocks)
+    heap_give(t.sep_at)
+    heap_give(t.seps)
+    heap_give(t.offsets)
+    heap_give(t.smallest)
+    heap_give(t.largest)
+    heap_give(t.range_deletes)
+    heap_give(t.range_bytes)
     run_free(t.filter_alloc, t.filter_size)
-    free(t.props)
+    heap_give(t.props)
     memset(t, 0, sizeof(TableC))
     t.handle.fd = -1
