@@ -13,7 +13,7 @@ from lsmkv_ext.table import Table
 class Mallinfo2(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keep")
+        for name in ("arena", "n1", "n2", "n3", "hblkhd", "n5", "n6", "uordblks", "fordblks", "keepcost")
     ]
 
 
