@@ -41,7 +41,7 @@ from lsmkv_ext.fdpool import FdPool
 from lsmkv_ext.job import FileNumbers
 from lsmkv_ext.log import check_log
 from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.syncnote import SyncNote
+from lsmkv_ext.syncnote import SyncNote, read_note
 from lsmkv_ext.table import Table
 
 log = logging.getLogger("lsmkv")
@@ -344,8 +344,7 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
     if created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
-        with suppress(FileNotFoundError):  # of a database that was here before
-            os.unlink(os.path.join(directory, filenames.SYNCED))
+    _forget_lost_log(versions)
     with undo_on_failure() as made:
         added: list[AddedFile] = []
 
@@ -379,6 +378,16 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
     versions.rotate(active, writer)
     write_options(versions)
     return len(added)
+
+
+def _forget_lost_log(versions: VersionSet) -> None:
+    """SYNCED may be about a log of a database that was here before, or about one that was lost and repair gave up: its
+    number will come again, and the log that gets it must not be held to what was once synced.
+    """
+    path = os.path.join(versions.directory, filenames.SYNCED)
+    note = read_note(path)
+    if note is not None and note[0] >= versions.numbers.peek:
+        os.unlink(path)  # before the folder is synced, and so before that log can hold anything
 
 
 def empty_memtable(versions: VersionSet) -> Memtable:

@@ -156,3 +156,28 @@ def test_a_new_database_in_the_place_of_a_lost_one_does_not_believe_its_note(tmp
         shutil.copytree(path, tmp_path / "copy", ignore=shutil.ignore_patterns("*.tmp"))
     with lsmkv.open(tmp_path / "copy") as db:
         assert dict(db.items()) == {b"a": b"1"}
+
+
+def test_a_repair_that_gave_up_lost_logs_let_their_note_accuse_a_new_one(tmp_path):
+    path, kept = tmp_path / "db", tmp_path / "kept"
+    with lsmkv.open(path) as db:
+        pass
+    shutil.copytree(path, kept, ignore=shutil.ignore_patterns("*.wal"))
+    # What a log synced that was lost with all the others; the next open after the repair takes its number.
+    note = SyncNote(kept / NAME)
+    lsmkv.repair(kept)
+    with lsmkv.open(shutil.copytree(kept, tmp_path / "trial")) as db:
+        number = db._active.number
+    lost = LogWriter(tmp_path / "lost.wal", number)
+    lost.take_note(note, None)
+    for sequence in range(1, 100):
+        append(lost, sequence)
+    lost.sync()
+    lost.close()
+    note.close()
+    with lsmkv.open(kept) as db:
+        assert db._active.number == number
+        db.put(b"a", b"1")
+        shutil.copytree(kept, tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
+    with lsmkv.open(tmp_path / "killed") as db:
+        assert dict(db.items()) == {b"a": b"1"}
