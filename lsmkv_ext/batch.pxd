@@ -8,6 +8,7 @@ ctypedef struct BatchC:
     size_t capacity
     uint32_t count
     uint64_t footprint          # what the entries will take in a memtable
+    int writers                 # calls that read `data` and may let the GIL go meanwhile: it must not move or change
 
 # Bytes-like arguments unpacked: bytes without a copy or a count, everything else through the buffer protocol.
 ctypedef struct Slice:

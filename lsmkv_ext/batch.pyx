@@ -15,6 +15,12 @@ cdef int refuse_value(Py_ssize_t n) except -1:
     raise ValueError(f"a value is at most {MAX_VALUE} bytes long (1 GiB), this one has {n}")
 
 
+cdef int check_idle(const BatchC* b) except -1:
+    if b.writers:
+        raise BufferError("the batch is being written by another thread")
+    return 0
+
+
 cdef size_t encoded_size(int op, size_t klen, size_t vlen) noexcept nogil:
     if op == OP_DELETE:
         return 1 + varint_size(klen) + klen
@@ -37,6 +43,7 @@ cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* 
     cdef size_t n = encoded_size(op, klen, vlen)
     cdef size_t capacity
     cdef char* grown
+    check_idle(b)
     if b.count == MAX_BATCH_COUNT or b.used + n > MAX_BATCH_BYTES:
         raise ValueError(f"a batch holds at most {MAX_BATCH_COUNT} operations and {MAX_BATCH_BYTES} bytes")
     if b.capacity - b.used < n:
@@ -121,6 +128,7 @@ cdef class WriteBatch:
 
     def clear(self):
         """Forgets every operation."""
+        check_idle(&self.b)
         self.b.used = 0
         self.b.count = 0
         self.b.footprint = 0
@@ -130,6 +138,7 @@ cdef class WriteBatch:
         cdef size_t need = self.b.used + other.b.used
         cdef size_t n = other.b.used
         cdef char* grown
+        check_idle(&self.b)
         if need > MAX_BATCH_BYTES or self.b.count + other.b.count > MAX_BATCH_COUNT:
             raise ValueError(f"a batch holds at most {MAX_BATCH_COUNT} operations and {MAX_BATCH_BYTES} bytes")
         if n == 0:
@@ -149,6 +158,7 @@ cdef class WriteBatch:
         """Writes the operations gathered so far, then forgets them."""
         if self.engine is None:
             raise ValueError("this batch belongs to no database: use db.write(batch)")
+        check_idle(&self.b)
         self.engine.write(self, sync=self.sync if sync is None else sync)
         self.clear()
 

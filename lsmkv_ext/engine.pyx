@@ -106,6 +106,18 @@ cdef int expectation(object expect) except -1:
     raise ValueError(f'expect is "hit", "miss" or None, not {expect!r}')
 
 
+cdef bytes copy_key(object key):
+    """Of a bytes-like object that others may change."""
+    cdef Py_buffer kb
+    PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+    try:
+        if kb.len > MAX_KEY:
+            refuse_key(key, kb.len)
+        return PyBytes_FromStringAndSize(<const char*>kb.buf, kb.len)
+    finally:
+        PyBuffer_Release(&kb)
+
+
 # --- writing a batch into a memtable (nogil) ----------------------------------------------------------------------------
 
 cdef int apply_payload(MemC* m, const char* p, const char* end, uint32_t count, uint64_t seq, uint64_t seed) noexcept nogil:
@@ -486,26 +498,23 @@ cdef class Engine:
         return 0
 
     cdef int write_op(self, int op, object key, object value, object sync) except -1:
-        """Any bytes-like key and value (None for a delete)."""
-        cdef Py_buffer kb
+        """Any bytes-like key and value (None for a delete). The key as it is now: it is hashed before the write waits, if it does."""
         cdef Py_buffer vb
+        cdef bytes k
         if isinstance(key, str) or isinstance(value, str):
             raise TypeError("keys and values are bytes, not str: encode it first")
-        PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+        k = key if PyBytes_CheckExact(key) else copy_key(key)
+        if PyBytes_GET_SIZE(k) > MAX_KEY:
+            refuse_key(key, PyBytes_GET_SIZE(k))
+        if op == OP_DELETE:
+            return self.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
+        PyObject_GetBuffer(value, &vb, PyBUF_SIMPLE)
         try:
-            if kb.len > MAX_KEY:
-                refuse_key(key, kb.len)
-            if op == OP_DELETE:
-                return self.write_one(op, <const char*>kb.buf, kb.len, NULL, 0, sync)
-            PyObject_GetBuffer(value, &vb, PyBUF_SIMPLE)
-            try:
-                if vb.len > MAX_VALUE:
-                    refuse_value(vb.len)
-                return self.write_one(op, <const char*>kb.buf, kb.len, <const char*>vb.buf, vb.len, sync)
-            finally:
-                PyBuffer_Release(&vb)
+            if vb.len > MAX_VALUE:
+                refuse_value(vb.len)
+            return self.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len, sync)
         finally:
-            PyBuffer_Release(&kb)
+            PyBuffer_Release(&vb)
 
     def put(self, key, value, *, sync=None):
         """Stores value under key. sync=True returns once it survives a power cut; the default survives kill -9."""
@@ -539,7 +548,11 @@ cdef class Engine:
     def write(self, WriteBatch batch not None, *, sync=None):
         """Writes a batch: all of it or nothing, for readers and after a crash."""
         self.check_writable()
-        self.write_payload(&batch.b, sync)
+        batch.b.writers += 1
+        try:
+            self.write_payload(&batch.b, sync)
+        finally:
+            batch.b.writers -= 1
 
     def sync(self):
         """Everything written so far survives a power cut once this returns."""
@@ -689,7 +702,8 @@ cdef class Engine:
         self.delete(key)
 
     cdef list lookup_many(self, View view, uint64_t snapshot, object keys, object default):
-        cdef list held = keys if type(keys) is list else list(keys)
+        # A copy: the caller's list may change while the GIL is away, and this one keeps the keys alive.
+        cdef list held = list(keys)
         cdef Py_ssize_t n = len(held)
         cdef Py_ssize_t i
         cdef Lookup* queries
@@ -726,9 +740,6 @@ cdef class Engine:
                 queries[i].key = PyBytes_AS_STRING(key)
                 queries[i].klen = PyBytes_GET_SIZE(key)
                 queries[i].snapshot = snapshot
-            if held is keys:
-                # The caller's list may change while the GIL is away; ours keeps the keys alive.
-                held = list(held)
             self.gate.inflight += 1
             with nogil:
                 for i in range(n):
