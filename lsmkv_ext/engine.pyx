@@ -931,6 +931,10 @@ cdef class SnapshotBase(Child):
         self.open_ = True
         self.join(engine.gate)
 
+    def __dealloc__(self):
+        # Off the list before `engine` goes: it may be the database's last reference, and its close walks that list.
+        self.leave()
+
     cdef int check(self) except -1:
         if self.engine is None:
             raise ClosedError("the snapshot was never opened")

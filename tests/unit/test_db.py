@@ -432,6 +432,24 @@ def test_a_database_that_nobody_holds_closes_itself(path):
         assert len(db) == 500
 
 
+@pytest.mark.parametrize("holder", ["snapshot()", "prefixed_db(b'').snapshot()", "iterator()", "cursor()", "write_batch()"])
+def test_letting_go_of_the_last_thing_made_from_a_database_crashed(path, holder):
+    """A snapshot that went was still among the children when the database, which it alone held, closed itself."""
+    code = f"""
+import lsmkv
+for i in range(20):
+    db = lsmkv.open({str(path)!r})
+    db[b"%d" % i] = b"x"
+    holder = db.{holder}
+    del db
+    del holder
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    with lsmkv.open(path) as db:
+        assert len(db) == 20
+
+
 @pytest.mark.parametrize("wal", ["mmap", "write"])
 def test_closing_made_a_log_only_to_delete_it(path, wal, monkeypatch):
     made = []
