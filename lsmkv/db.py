@@ -95,7 +95,12 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._start(versions.table_levels(), memtables, writer, last_seq)
         if lock is not None:
             self._wire()
-            self._scheduler.start()
+            try:
+                self._scheduler.start()
+            except BaseException:
+                # Those that run already must not go on once the lock is free.
+                self._shut(flush=False)
+                raise
         lifecycle.register(self)
 
     def _wire(self) -> None:

@@ -195,8 +195,10 @@ class Scheduler:
         # database.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
         with self.versions.lock:
+            self._threads = [each for each in self._threads if each.is_alive()]
+            thread.start()
+            # Only now: one that could not be started cannot be joined.
             self._threads.append(thread)
-        thread.start()
 
     def ensure_timer(self) -> None:
         if not any(thread.name == "lsmkv-timer" for thread in self._threads):

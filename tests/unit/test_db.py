@@ -476,6 +476,52 @@ def test_threads_end_with_the_database(path):
     assert set(threading.enumerate()) <= before
 
 
+def refuse_threads(monkeypatch, name):
+    """As where the system gives no more of them."""
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_a_thread_that_could_not_be_started_kept_the_database_from_closing(path, monkeypatch):
+    db = lsmkv.open(path)
+    fill(db, 50)
+    with monkeypatch.context() as patch:
+        refuse_threads(patch, "lsmkv-compact-range")
+        with pytest.raises(RuntimeError):
+            db.compact_range(wait=False)
+    db.close()
+    with lsmkv.open(path) as db:
+        assert len(db) == 50
+
+
+@pytest.mark.parametrize("name", ["lsmkv-flush", "lsmkv-log", "lsmkv-compact-0"])
+def test_an_open_without_threads_went_on_in_the_background_without_the_lock(path, monkeypatch, name):
+    lsmkv.open(path).close()
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patch:
+        refuse_threads(patch, name)
+        with pytest.raises(RuntimeError) as failure:
+            lsmkv.open(path)
+        assert set(threading.enumerate()) == before
+    del failure
+    lsmkv.open(path).close()
+
+
+def test_every_compaction_that_nobody_waited_for_was_remembered(db):
+    known = len(db._scheduler._threads)
+    for _ in range(10):
+        db.compact_range(wait=False)
+        while [thread for thread in threading.enumerate() if thread.name == "lsmkv-compact-range"]:
+            time.sleep(0.001)
+    assert len(db._scheduler._threads) <= known + 1
+
+
 @pytest.mark.parametrize(
     "ending",
     ["pass", "raise SystemExit(3)", "1 / 0", "cycle = []; cycle.append((cycle, db)); del db, cycle"],
