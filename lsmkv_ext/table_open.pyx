@@ -426,7 +426,7 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
 
 # --- range deletes and filter -----------------------------------------------------------------------------------------
 
-cdef const char* _range_entry(const char* p, const char* end, RangeDelete* r) noexcept nogil:
+cdef const char* range_entry(const char* p, const char* end, RangeDelete* r) noexcept nogil:
     cdef uint64_t start_len, stop_len
     p = get_varint(p, end, &start_len)
     if p != NULL:
@@ -455,7 +455,7 @@ cdef int _decode_ranges(TableC* t, size_t n, Status* st) noexcept nogil:
     if t.range_deletes == NULL:
         return st.code
     for i in range(<uint32_t>count):
-        p = _range_entry(p, end, &t.range_deletes[i])
+        p = range_entry(p, end, &t.range_deletes[i])
         if p == NULL:
             return fail_corrupt(st, "damaged range delete", t.number, t.ranges_at)
         if i and lsm_compare(t.range_deletes[i - 1].start, t.range_deletes[i - 1].start_len,

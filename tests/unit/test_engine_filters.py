@@ -481,6 +481,29 @@ def test_no_block_is_opened_where_no_filter_is_wanted(tmp_path):
     assert {k: copy.properties[k] for k in same} == {k: table.properties[k] for k in same}
 
 
+def test_rebuilding_an_ingested_table_made_its_range_deletes_newer_than_its_entries(tmp_path):
+    """They were written with the number of the ingest: verify called that damage, and a repair without a manifest
+    believed it.
+    """
+    path = tmp_path / "db"
+    with lsmkv.open(path) as db:
+        with lsmkv.SSTWriter(tmp_path / "new.sst", seed=db.seed) as table:
+            table.put(b"b", b"new")
+            table.delete_range(b"a", b"c")
+        db[b"z"] = b"1"
+        db.ingest([tmp_path / "new.sst"])
+        contents = dict(db.items())
+        db.set_options(bits_per_key=20)
+        assert db.rebuild_filters() == 2
+        assert dict(db.items()) == contents
+    assert lsmkv.verify(path).findings == []
+    for name in ["CURRENT", *(p.name for p in path.glob("MANIFEST-*"))]:
+        (path / name).unlink()
+    assert lsmkv.repair(path).rebuilt
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == contents == {b"b": b"new", b"z": b"1"}
+
+
 def test_rebuild_one_level_only(tmp_path):
     with layered(tmp_path / "db", bits_per_key=6) as db:
         db.set_options(bits_per_key=12)
