@@ -19,6 +19,11 @@ if pthread_atfork(NULL, NULL, in_child) != 0:
     raise MemoryError("pthread_atfork")
 
 
+cdef GateC nowhere              # of children that no database has made
+nowhere.refs = 1
+nowhere.closed = True
+
+
 cdef GateC* gate_new() except NULL:
     cdef GateC* gate = <GateC*>calloc(1, sizeof(GateC))
     if gate == NULL:
@@ -61,7 +66,13 @@ cdef int gate_close(GateC* gate) except -1:
 cdef class Child:
     """Something made from a database that ends with it."""
 
+    def __cinit__(self, *args, **kwargs):
+        self.gate = &nowhere
+        nowhere.refs += 1
+
     cdef int join(self, GateC* gate) except -1:
+        self.leave()
+        gate_unref(self.gate)
         self.gate = gate
         gate.refs += 1
         self.next_child = gate.first_child
@@ -74,8 +85,6 @@ cdef class Child:
         pass
 
     cdef void leave(self) noexcept:
-        if self.gate == NULL:
-            return
         if self.prev_child != NULL:
             (<Child>self.prev_child).next_child = self.next_child
         elif self.gate.first_child == <void*>self:

@@ -432,7 +432,9 @@ def test_a_database_that_nobody_holds_closes_itself(path):
         assert len(db) == 500
 
 
-@pytest.mark.parametrize("holder", ["snapshot()", "prefixed_db(b'').snapshot()", "iterator()", "cursor()", "write_batch()"])
+@pytest.mark.parametrize(
+    "holder", ["snapshot()", "prefixed_db(b'').snapshot()", "iterator()", "cursor()", "write_batch()"]
+)
 def test_letting_go_of_the_last_thing_made_from_a_database_crashed(path, holder):
     """A snapshot that went was still among the children when the database, which it alone held, closed itself."""
     code = f"""
@@ -474,6 +476,17 @@ def test_threads_end_with_the_database(path):
     assert len(set(threading.enumerate()) - before) >= 4
     db.close()
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("make", ["iterator", "cursor", "snapshot"])
+def test_an_iterator_that_no_database_made_crashed(db, make):
+    made = type(getattr(db, make)())
+    for call in ["next", "prev", "seek", "seek_to_first", "seek_to_start", "key", "get", "take", "skip", "__enter__"]:
+        if hasattr(made, call):
+            arguments = {"seek": [b"a"], "get": [b"a"], "take": [1], "skip": [1]}.get(call, [])
+            with pytest.raises(lsmkv.ClosedError):
+                getattr(made.__new__(made), call)(*arguments)
+    made.__new__(made).close()
 
 
 def refuse_threads(monkeypatch, name):
@@ -1030,10 +1043,15 @@ def test_a_batch_that_was_filled_while_it_was_written_crashed(db):
     assert dict(db.items()) == {b"a": b"1", b"b": b"2"}
 
 
-def test_a_batch_can_be_changed_after_a_write_that_failed(db, path):
+def test_a_batch_can_be_changed_after_a_write_that_failed(db):
     batch = db.write_batch()
     batch.put(b"a", b"1")
-    thread = start_and_hold(db, lambda: pytest.raises(lsmkv.Error, db.write, batch))
+
+    def write():
+        with pytest.raises(lsmkv.Error):
+            db.write(batch)
+
+    thread = start_and_hold(db, write)
     db._poison(lsmkv.IOError(5, "for a test"))
     let_go(db, thread)
     batch.clear()
