@@ -498,7 +498,7 @@ cdef class Engine:
         return 0
 
     cdef int write_op(self, int op, object key, object value, object sync) except -1:
-        """Any bytes-like key and value (None for a delete). The key as it is now: it is hashed before the write waits, if it does."""
+        """Any bytes-like key and value (None for a delete). The key as it is now: it is hashed before the write may wait."""
         cdef Py_buffer vb
         cdef bytes k
         if isinstance(key, str) or isinstance(value, str):
