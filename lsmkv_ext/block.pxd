@@ -140,6 +140,9 @@ cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil
 cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
                            uint64_t seq, int is_delete, uint64_t hash) noexcept nogil
 cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil
+# A block of this entry alone, but for the value that it begins with: `raw` is what follows that. The builder must be empty.
+cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int is_delete,
+                             uint64_t hash) noexcept nogil
 cdef inline size_t block_builder_size(const BlockBuilder* bb) noexcept nogil:
     """An estimate: the widths of offsets and sequence numbers are known at the end."""
     return BLOCK_HEADER_SIZE + bb.tags.len + bb.restarts.len // 2 + bb.ends.len // 2 + bb.keys.len + bb.values.len

@@ -590,11 +590,11 @@ cdef void _put_offsets(GrowBuf* raw, const GrowBuf* offsets, uint32_t width) noe
         raw.len += width
 
 
-cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
+cdef int _finish(BlockBuilder* bb, size_t values_len) noexcept nogil:
     cdef char head[BLOCK_HEADER_SIZE]
     cdef const uint64_t* seqs = <const uint64_t*>bb.seqs.data
     cdef uint32_t width = _seq_width(bb)
-    cdef uint32_t offset_width = 2 if bb.keys.len <= 0xFFFF and bb.values.len <= 0xFFFF else 4
+    cdef uint32_t offset_width = 2 if bb.keys.len <= 0xFFFF and values_len <= 0xFFFF else 4
     cdef GrowBuf finished
     cdef size_t rest
     cdef uint32_t i
@@ -602,7 +602,7 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     put_u64(head, bb.min_seq)
     put_u32(head + 8, bb.n_entries)
     put_u32(head + 12, <uint32_t>bb.keys.len)
-    put_u32(head + 16, <uint32_t>bb.values.len)
+    put_u32(head + 16, <uint32_t>values_len)
     head[20] = <char>bb.shift
     head[21] = <char>width
     head[22] = <char>offset_width
@@ -622,6 +622,18 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     bb.values = bb.raw
     bb.raw = finished
     return ST_OK
+
+
+cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
+    return _finish(bb, bb.values.len)
+
+
+cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int is_delete,
+                             uint64_t hash) noexcept nogil:
+    if block_builder_add(bb, key, klen, NULL, 0, seq, is_delete, hash) != ST_OK:
+        return ST_NO_MEMORY
+    put_u32(bb.ends.data, <uint32_t>vlen)
+    return _finish(bb, vlen)
 
 
 # --- Python: a block by itself, for the tool and for tests ------------------------------------------------------------

@@ -18,7 +18,15 @@ from lsmkv_ext.file cimport (
     file_pwrite,
     file_size,
 )
-from lsmkv_ext.memtable cimport MemC, Memtable, mem_delete_range, mem_insert, mem_weight
+from lsmkv_ext.memtable cimport (
+    MemC,
+    Memtable,
+    mem_delete_range,
+    mem_insert,
+    mem_reserve,
+    mem_value_place,
+    mem_weight,
+)
 from lsmkv_ext.native cimport xxh3
 from lsmkv_ext.status cimport (
     ST_CORRUPT,
@@ -31,6 +39,7 @@ from lsmkv_ext.status cimport (
     status_clear,
 )
 from lsmkv_ext.syncnote cimport NoteC, SyncNote, note_store
+from lsmkv_ext.table_format cimport LARGE_VALUE
 from lsmkv_ext.types cimport (
     MAX_KEY,
     MAX_SEQ,
@@ -561,10 +570,10 @@ cdef void image_forget(LogImage* image) noexcept nogil:
         image.held = 0
 
 
-cdef void image_forget_before(LogImage* image, const char* p) noexcept nogil:
-    """The same for the part of such a window in front of p, as whole pages."""
-    cdef size_t first = (<size_t>image.window + PAGE - 1) & ~<size_t>(PAGE - 1)
-    cdef size_t end = <size_t>p & ~<size_t>(PAGE - 1)
+cdef void image_forget_part(LogImage* image, const char* start, const char* stop) noexcept nogil:
+    """The same for a part of such a window, as whole pages."""
+    cdef size_t first = (<size_t>start + PAGE - 1) & ~<size_t>(PAGE - 1)
+    cdef size_t end = <size_t>stop & ~<size_t>(PAGE - 1)
     if image.capacity > LOG_READ_WINDOW and end > first:
         madvise(<void*>first, end - first, MADV_DONTNEED)
 
@@ -726,7 +735,26 @@ cdef int learn_synced(LogImage* image, Status* st) noexcept nogil:
         at += i
 
 
-cdef int next_operation(Batch* batch, MemC* m, uint64_t seed, Status* st) noexcept nogil:
+cdef int insert_put(LogImage* image, MemC* m, const char* key, size_t klen, const char* value, size_t vlen, uint64_t seq,
+                    uint64_t hash) noexcept nogil:
+    """mem_insert; a large value moves piece by piece out of the window, which gives up what was moved, so that it is not in memory
+    twice."""
+    cdef size_t done = 0, part
+    cdef char* place
+    if vlen < LOG_READ_WINDOW:
+        return mem_insert(m, key, klen, value, vlen, seq, OP_PUT, hash)
+    if mem_reserve(m, klen, vlen) != 0:
+        return -1
+    place = mem_value_place(m, klen)
+    while done < vlen:
+        part = min(vlen - done, <size_t>LOG_READ_WINDOW)
+        memcpy(place + done, value + done, part)
+        done += part
+        image_forget_part(image, value, value + done)
+    return mem_insert(m, key, klen, NULL, vlen, seq, OP_PUT, hash)
+
+
+cdef int next_operation(LogImage* image, Batch* batch, MemC* m, uint64_t seed, Status* st) noexcept nogil:
     """Decodes one operation, and inserts it where m is given. The checksum has passed, so a bad one is corruption."""
     cdef const char* key
     cdef const char* p = batch.p
@@ -748,7 +776,7 @@ cdef int next_operation(Batch* batch, MemC* m, uint64_t seed, Status* st) noexce
         if p == NULL or vlen > (MAX_VALUE if op == OP_PUT else MAX_KEY) or vlen > <uint64_t>(end - p):
             return fail_corrupt(st, b"a batch holds a malformed value", 0, 0)
         if m != NULL and op == OP_PUT:
-            failed = mem_insert(m, key, klen, p, vlen, batch.seq, op, xxh3(key, klen, seed))
+            failed = insert_put(image, m, key, klen, p, vlen, batch.seq, xxh3(key, klen, seed))
         elif m != NULL:
             failed = mem_delete_range(m, key, klen, p, vlen, batch.seq)
         p += vlen
@@ -778,7 +806,7 @@ cdef int batch_check(const LogRecord* record, Status* st) noexcept nogil:
     if batch_open(&batch, record, st) != ST_OK:
         return st.code
     while batch.left:
-        if next_operation(&batch, NULL, 0, st) != ST_OK:
+        if next_operation(NULL, &batch, NULL, 0, st) != ST_OK:
             return st.code
     return ST_OK
 
@@ -881,6 +909,19 @@ def check_log(path, uint64_t number, *, bint salvage=False):
         image_free(&image)
 
 
+cdef uint64_t building_cost(const Batch* batch) noexcept nogil:
+    """What a flush takes besides for a block of the value that comes next, where that is a large one: the block, and the block
+    compressed."""
+    cdef const char* p
+    cdef uint64_t n = 0
+    if batch.end - batch.p < LOG_READ_WINDOW or batch.p[0] != OP_PUT:
+        return 0
+    p = get_varint(batch.p + 1, batch.end, &n)
+    if p == NULL or n > <uint64_t>(batch.end - p) or get_varint(p + n, batch.end, &n) == NULL or n > LARGE_VALUE:
+        return 0
+    return 2 * n
+
+
 cdef int fill(LogImage* image, Batch* batch, uint64_t stop, Memtable memtable, uint64_t room, Status* st) noexcept nogil:
     """Inserts operations up to `stop`, or until the memtable outweighs the log's bytes that went into it by more than `room`.
     (While a record lies in memory that is larger than the usual window, it takes the place of those bytes.)"""
@@ -891,10 +932,10 @@ cdef int fill(LogImage* image, Batch* batch, uint64_t stop, Memtable memtable, u
     while True:
         while batch.left:
             gone = image.offset - <uint64_t>(batch.end - batch.p) - began if image.capacity <= LOG_READ_WINDOW else 0
-            if mem_weight(m) > room + gone:
-                image_forget_before(image, batch.p)
+            if mem_weight(m) + (building_cost(batch) if m.n_entries else 0) > room + gone:
+                image_forget_part(image, image.window, batch.p)
                 return ST_OK
-            if next_operation(batch, m, memtable.seed, st) != ST_OK:
+            if next_operation(image, batch, m, memtable.seed, st) != ST_OK:
                 return st.code
         batch.p = batch.end = NULL
         image_forget(image)  # before the memtable is written, which takes memory of its own

@@ -94,8 +94,11 @@ cdef inline size_t entry_footprint(size_t klen, size_t vlen) noexcept nogil:
 
 # 0, or -1 where memory ran out (nothing changed then)
 cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil
+# A put whose value is NULL has its vlen bytes at mem_value_place already.
 cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen,
                     uint64_t seq, int op, uint64_t hash) noexcept nogil
+# After mem_reserve: where the value of the next insert goes, for a caller that writes it there piece by piece.
+cdef char* mem_value_place(const MemC* m, size_t klen) noexcept nogil
 cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const char* stop, size_t stop_len,
                           uint64_t seq) noexcept nogil
 # Bytes that the memtable takes now, and more while it is flushed.

@@ -184,6 +184,10 @@ cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil:
     return arena_reserve(m, entry_footprint(klen, vlen))
 
 
+cdef char* mem_value_place(const MemC* m, size_t klen) noexcept nogil:
+    return m.last.base + m.last.used + sizeof(MemEntry) + klen
+
+
 cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen,
                     uint64_t seq, int op, uint64_t hash) noexcept nogil:
     cdef uint64_t* slots
@@ -205,7 +209,7 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     e.klen_op = <uint32_t>(klen << 8 | op)
     p = <char*>e + sizeof(MemEntry)
     memcpy(p, key, klen)
-    if vlen:                    # else value may be NULL
+    if value != NULL:
         memcpy(p + klen, value, vlen)
     while True:
         slot = slots[i]

@@ -417,8 +417,9 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
     cdef BlockC* b = NULL
     cdef int code
     if not _is_ahead(it, i):
-        if it.window == 0:
-            # Right after a jump there is nothing to expect: one block, no buffer.
+        if it.window == 0 or t.offsets[i + 1] - at > it.window:
+            # Right after a jump there is nothing to expect: one block, no buffer. A block larger than the window would be alone
+            # in it, and a copy of it at that.
             code = table_load_block(t, i, it.rc, out, &it.status)
             if code == ST_OK:
                 out[0] = _offer(t, i, out[0], it.rc, _scanning(it))

@@ -6,6 +6,7 @@ from lsmkv_ext cimport native
 from lsmkv_ext.block cimport (
     BLOCK_MAX_RAW,
     block_builder_add,
+    block_builder_alone,
     block_builder_finish,
     block_builder_free,
     block_builder_init,
@@ -43,6 +44,7 @@ from lsmkv_ext.table_format cimport (
     KIND_INDEX,
     KIND_PROPS,
     KIND_RANGES,
+    LARGE_VALUE,
     LSM_TABLE_MAGIC,
     OPEN_ALLOWANCE,
     PROP_BLOCK_SIZE,
@@ -305,6 +307,33 @@ cdef int _cut_block(BuilderC* b, Status* st) noexcept nogil:
     return ST_OK
 
 
+cdef int _emit_alone(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq, int is_delete,
+                     uint64_t hash, Status* st) noexcept nogil:
+    """A block of one entry, stored, its value written from where it is. What _emit_frame would write without compression."""
+    cdef GrowBuf* rest = &b.block.raw
+    cdef uint64_t checksum = 0
+    cdef size_t n
+    cdef int code
+    if block_builder_alone(&b.block, key, klen, vlen, seq, is_delete, hash) != ST_OK or buf_reserve(rest, FRAME_TRAILER) != 0:
+        return fail_memory(st, "block")
+    n = rest.len
+    if vlen + n > BLOCK_MAX_RAW:
+        return fail_argument(st, "table section too large")
+    put_u32(rest.data + n, <uint32_t>(vlen + n))
+    rest.data[n + 4] = FRAME_STORED
+    if native.xxh3_pair(val, vlen, rest.data, n + 5, section_seed(KIND_DATA, _offset(b)), &checksum) != 0:
+        return fail_memory(st, "checksum")
+    put_u32(rest.data + n + 5, <uint32_t>checksum)
+    b.pending = 1
+    b.pending_entries = 1
+    b.pending_size = vlen + n + FRAME_TRAILER
+    code = _emit(b, val, vlen, st)
+    if code == ST_OK:
+        code = _emit(b, rest.data, n + FRAME_TRAILER, st)
+    block_builder_reset(&b.block)
+    return code
+
+
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t hash, Status* st) noexcept nogil:
@@ -353,9 +382,14 @@ cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val,
     code = builder_add_hash(b, key, klen, hash, st)
     if code != ST_OK:
         return code
-    if block_builder_add(&b.block, key, klen, val, vlen, seq, is_delete, hash) != ST_OK \
-            or buf_assign(&b.last_key, key, klen) != 0:
+    if vlen > LARGE_VALUE:
+        code = _emit_alone(b, key, klen, val, vlen, seq, is_delete, hash, st)
+        if code != ST_OK:
+            return code
+    elif block_builder_add(&b.block, key, klen, val, vlen, seq, is_delete, hash) != ST_OK:
         return fail_memory(st, "block")
+    if buf_assign(&b.last_key, key, klen) != 0:
+        return fail_memory(st, "key")
     b.s.n_entries += 1
     b.s.n_deletes += is_delete != 0
     b.key_bytes += klen

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -155,15 +156,41 @@ def test_a_log_of_tiny_operations_took_ten_times_its_size_in_memory(place, shape
         assert stamps(victim) == before
 
 
+def large_put(n: int, mebibytes: int) -> bytes:
+    """Of a value that no compression makes smaller: then its compressed copy is as large."""
+    value = random.Random(n).randbytes(mebibytes << 20)
+    return b"\0\x04big%d" % n + varint(len(value)) + value
+
+
+# Sizes around the one from which on a value is not compressed; and one behind as many tiny operations as just fit into a piece.
+LARGE: dict[str, tuple[int, tuple[int, ...]]] = {
+    "one": (0, (96,)),
+    "two": (0, (72, 72)),
+    "compressed": (0, (23, 23, 23)),
+    "not compressed": (0, (47, 25)),
+    "behind tiny ones": (190_000, (23,)),
+}
+
+
 @pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer takes memory of its own")
-def test_one_large_write_was_in_memory_three_times_when_it_was_recovered(place):
+@pytest.mark.parametrize("how", ["w", "r", "repair"])
+@pytest.mark.parametrize("case", LARGE)
+def test_one_large_write_was_in_memory_three_times_when_it_was_recovered(place, case, how):
     victim, log, warm = place
-    value = random.Random(1).randbytes(96 << 20)
-    header = b"\0\x03big" + varint(len(value))
-    write_log(log, iter([header + value]), ONE_BATCH)
-    peak, *answers = measure("w", victim, warm)
-    assert answers == ["b'a' b'b' None 2"]
-    assert int(peak) <= 2 * len(value) + ALLOWANCE
+    tiny, sizes = LARGE[case]
+    write_log(log, chain(puts(tiny), (large_put(n, size) for n, size in enumerate(sizes))), ONE_BATCH)
+    size_of_log = log.stat().st_size
+    if how == "repair":
+        for path in (victim / "CURRENT", *victim.glob("MANIFEST*")):
+            path.unlink()
+    peak, *answers = measure(how, victim, warm)
+    assert int(peak) <= size_of_log + ALLOWANCE
+    if answers:
+        assert answers == ["b'a' b'b' None 2"]
+    with lsmkv.open(victim) as db:
+        for n, size in enumerate(sizes):
+            assert db[b"big%d" % n] == random.Random(n).randbytes(size << 20)
+        assert len(db) == len({number(n * 7919 & 0x3FFFFF) for n in range(tiny)}) + len(sizes) + 2
 
 
 def test_a_log_that_claims_a_terabyte_was_read_to_its_end(place):

@@ -30,6 +30,14 @@ def test_hash_is_xxh3_with_seed_on_both_paths(data, seed):
         assert native.hash64(data, seed) == expected
 
 
+@given(st.binary(max_size=600), st.binary(max_size=600), seeds)
+def test_hash_of_two_pieces_is_the_hash_of_both_together(first, second, seed):
+    expected = xxhash.xxh3_64_intdigest(first + second, seed)
+    for path in PATHS:
+        native.use(path)
+        assert native.hash64_pair(first, second, seed) == expected
+
+
 @given(st.binary(max_size=3000).map(lambda b: b * 3))
 def test_blocks_written_by_one_path_are_read_by_the_other(data):
     for writer in PATHS:

@@ -3,6 +3,7 @@
 import bisect
 import os
 import random
+import struct
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import listed, numbered, write_table
 
+from lsmkv_ext import native
+from lsmkv_ext.block import build_block
 from lsmkv_ext.cache import BlockCache
 from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.errors import IOError as LsmIOError
@@ -126,6 +129,26 @@ def test_big_entries_stand_alone(tmp_path):
     assert list(table.entries()) == listed(rows)
     assert list(table.entries(reverse=True, mode="compaction")) == listed(rows)[::-1]
     assert table.verify() == []
+
+
+@pytest.mark.parametrize("path", ["c", "python"])
+def test_a_huge_value_is_stored_from_where_it_is(tmp_path, path):
+    """Above 24 MiB a value is not copied into a block first: the block is the same, byte by byte."""
+    huge = (24 << 20) + 1
+    rows = numbered(50) | {b"key00000020": (b"v" * huge, 7), b"key00000033": (b"w" * (huge - 1), 8)}
+    native.use(path)
+    try:
+        summary = write_table(tmp_path / "t.sst", rows, seed=5)
+        table = Table(tmp_path / "t.sst")
+        assert table.verify() == []
+        assert list(table.entries()) == listed(rows)
+        assert table.get(b"key00000020") == rows[b"key00000020"]
+    finally:
+        native.use("c")
+    assert huge < summary["data_bytes"] < huge + (1 << 20)  # the other one was compressed
+    block = build_block([(b"key00000020", b"v" * huge, 7, False, native.hash64(b"key00000020", 5))])
+    raw = (tmp_path / "t.sst").read_bytes()
+    assert block + struct.pack("<IB", len(block), 0) in raw
 
 
 def test_properties_and_layout(tmp_path):
