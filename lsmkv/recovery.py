@@ -266,16 +266,20 @@ def _read_once(directory: str, options: Options, report: RecoveryReport) -> Vers
     return versions
 
 
-def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]) -> None:
+def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]) -> int:
     """What does not fit into memory becomes a table without a name: a reader leaves the database's folder alone, and
-    nothing behind.
+    nothing behind. Returns the memory that it takes.
     """
+    memory = 0
     with tempfile.TemporaryDirectory(prefix="lsmkv-") as folder:
         for output in Jobs(versions).write_memtables([piece], folder)["outputs"]:
             f = file_meta(output, 0)
             # Outside the pool of descriptors, which would want to open it again by its name.
-            versions.add_table(Table(filenames.table_path(folder, f.number), f.number, versions.cache))
+            table = Table(filenames.table_path(folder, f.number), f.number, versions.cache)
+            versions.add_table(table)
             added.append((0, f))
+            memory += table.memory
+    return memory
 
 
 # Opening for writing --------------------------------------------------------------------------------------
@@ -348,13 +352,17 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
     with undo_on_failure() as made:
         added: list[AddedFile] = []
 
-        def write(piece: Memtable) -> None:
+        def write(piece: Memtable) -> int:
+            memory = 0
             # No output at all where it holds nothing but empty ranges.
             for output in Jobs(versions).write_memtables([piece])["outputs"]:
                 made(filenames.table_path(directory, output["number"]))
                 f = file_meta(output, 0)
-                versions.add_table(versions.open_table(f))
+                table = versions.open_table(f)
+                versions.add_table(table)
                 added.append((0, f))
+                memory += table.memory
+            return memory
 
         rest = replay(logs, versions.state.seed, write)
         if not rest.empty:

@@ -246,8 +246,9 @@ class _Repair:
         if not self.apply:
             return outputs
 
-        def write(piece: Memtable) -> None:
+        def write(piece: Memtable) -> int:
             outputs.extend(self._job([piece], seed, single_output=True, below=None).run()["outputs"])
+            return 0  # they are opened later
 
         rest = replay(logs, seed, write)
         if not rest.empty:

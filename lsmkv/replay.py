@@ -12,6 +12,8 @@ from lsmkv_ext.memtable import Memtable
 
 # What a piece may take in memory, its flush included, beyond the bytes of log that it came from.
 SLACK = 32 << 20
+# The least of it that is left for a piece when what became of those before it takes memory, too.
+LEAST_SLACK = 8 << 20
 # Memory is taken in steps of at most this size.
 CHUNK = 4 << 20
 
@@ -25,22 +27,26 @@ class CheckedLog:
     end: int
 
 
-def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], None]) -> Memtable:
-    """Calls `spill` with every memtable that is full, oldest first; returns the last one, which may be empty.
+def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], int]) -> Memtable:
+    """Calls `spill` with every memtable that is full, oldest first; returns the last one, which may be empty. `spill` says how
+    many bytes of memory its result keeps: an open table's filter, index and range deletes.
 
     A batch may be in two of them, so they have to become visible together.
     """
     chunk = min(CHUNK, sum(log.end for log in logs))
     memtable, held = Memtable(seed, chunk), 0
+    spilled, kept = 0, 0
     for log in logs:
         reader = LogReader(log.path, log.number, log.end)
         while True:
             before = reader.taken
-            reader.fill(memtable, SLACK + held)
+            slack = max(min(SLACK, LEAST_SLACK), SLACK - max(0, kept - spilled))
+            reader.fill(memtable, slack + held)
             if reader.done:
                 held += reader.taken - before
                 break
-            spill(memtable)
+            kept += spill(memtable)
+            spilled += held + reader.taken - before
             memtable, held = Memtable(seed, chunk), 0
         memtable.number = log.number
     return memtable

@@ -4,7 +4,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.memtable cimport ArenaChunk, MemC, MemOrder
 from lsmkv_ext.merge cimport MergeC
-from lsmkv_ext.ranges cimport Skyline
+from lsmkv_ext.ranges cimport RangeSweep
 from lsmkv_ext.status cimport Status
 from lsmkv_ext.table cimport ReadContext, TableC
 from lsmkv_ext.table_builder cimport BuilderC, BuilderOptions, TableSummary
@@ -55,8 +55,7 @@ ctypedef struct JobC:
     MemOrder** orders
     int n_orders
     ReadContext rc
-    Skyline sky
-    size_t sky_at               # first range not yet written out
+    RangeSweep sweep            # on the first range delete that was not yet written to its end
     BuilderC builder
     bint open
     char* first_key             # of the open output; owned

@@ -21,11 +21,11 @@ from lsmkv_ext.merge cimport (
 )
 from lsmkv_ext.native cimport xxh3
 from lsmkv_ext.ranges cimport (
-    ranges_cover,
-    skyline_add_memtable,
-    skyline_add_table,
-    skyline_flatten,
-    skyline_free,
+    sweep_add_memtable,
+    sweep_add_table,
+    sweep_begin,
+    sweep_free,
+    sweep_next,
 )
 from lsmkv_ext.status cimport (
     ST_CANCELLED,
@@ -36,7 +36,7 @@ from lsmkv_ext.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.table cimport Table
+from lsmkv_ext.table cimport RangeDelete, Table
 from lsmkv_ext.table_builder cimport (
     builder_abandon,
     builder_add,
@@ -57,6 +57,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     PATH_SIZE = 4200
     CHECK_EVERY = 512
+    RANGES_MAX = 2 << 20        # bytes of range deletes from which on an output is cut: its reader has them in memory
 
 
 cdef void table_path(const JobC* j, uint64_t number, char* out) noexcept nogil:
@@ -100,37 +101,52 @@ cdef bint below_overlaps(const JobC* j, const char* start, size_t n, const char*
     return lo < j.n_below and lsm_compare(j.below[lo].start, j.below[lo].start_len, stop, m) <= 0
 
 
-cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) noexcept nogil:
-    """Range deletes from where the open output began up to `stop` (NULL: to the end). A range that older tables know nothing of
+cdef int write_range(JobC* j, const RangeDelete* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
+    """What of it lies between where the open output began and `stop` (NULL: anywhere). A range that older tables know nothing of
     has done its work and goes."""
-    cdef size_t i
-    cdef const char* start
-    cdef size_t start_len
-    cdef const char* end
-    cdef size_t end_len
-    while j.sky_at < j.sky.n:
-        i = j.sky_at
-        start = j.sky.items[i].start
-        start_len = j.sky.items[i].start_len
-        end = j.sky.items[i].stop
-        end_len = j.sky.items[i].stop_len
-        if stop != NULL and lsm_compare(start, start_len, stop, stop_len) >= 0:
+    cdef const char* start = d.start
+    cdef size_t start_len = d.start_len
+    cdef const char* end = d.stop
+    cdef size_t end_len = d.stop_len
+    if j.cut != NULL and lsm_compare(start, start_len, j.cut, j.cut_len) < 0:
+        start = j.cut
+        start_len = j.cut_len
+    if stop != NULL and lsm_compare(end, end_len, stop, stop_len) > 0:
+        end = stop
+        end_len = stop_len
+    if lsm_compare(start, start_len, end, end_len) >= 0:
+        return ST_OK
+    if not (j.keep_deletes or below_overlaps(j, start, start_len, end, end_len)):
+        return ST_OK
+    if not j.open and open_output(j, st) != ST_OK:
+        return st.code
+    return builder_add_range_delete(&j.builder, start, start_len, end, end_len, d.seq, st)
+
+
+cdef int pass_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
+    """Writes the range deletes that end at `key` or before it (NULL: all), and passes them. Entries so far are smaller than any
+    of these stops, so that an output may end there."""
+    cdef RangeDelete d
+    while j.sweep.valid:
+        d = j.sweep.span
+        if key != NULL and lsm_compare(d.stop, d.stop_len, key, klen) > 0:
             return ST_OK
-        if j.cut != NULL and lsm_compare(start, start_len, j.cut, j.cut_len) < 0:
-            start = j.cut
-            start_len = j.cut_len
-        if stop != NULL and lsm_compare(end, end_len, stop, stop_len) > 0:
-            end = stop
-            end_len = stop_len
-        if ((j.keep_deletes or below_overlaps(j, start, start_len, end, end_len))
-                and lsm_compare(start, start_len, end, end_len) < 0):
-            if not j.open and open_output(j, st) != ST_OK:
-                return st.code
-            if builder_add_range_delete(&j.builder, start, start_len, end, end_len, j.sky.items[i].seq, st) != ST_OK:
-                return st.code
-        if stop != NULL and lsm_compare(j.sky.items[i].stop, j.sky.items[i].stop_len, stop, stop_len) > 0:
-            return ST_OK        # the rest of it belongs to the next output
-        j.sky_at += 1
+        if write_range(j, &d, NULL, 0, st) != ST_OK:
+            return st.code
+        if sweep_next(&j.sweep) != 0:
+            return fail_memory(st, b"range deletes")
+        if (j.open and not j.single_output and j.builder.ranges.len >= RANGES_MAX
+                and finish_output(j, d.stop, d.stop_len, st) != ST_OK):
+            return st.code
+    return ST_OK
+
+
+cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) noexcept nogil:
+    """Range deletes from where the open output began up to `stop` (NULL: to the end)."""
+    if pass_ranges(j, stop, stop_len, st) != ST_OK:
+        return st.code
+    if j.sweep.valid and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, stop, stop_len) < 0:
+        return write_range(j, &j.sweep.span, stop, stop_len, st)    # the rest of it belongs to the next output
     return ST_OK
 
 
@@ -210,7 +226,7 @@ cdef int open_inputs(JobC* j, Status* st) noexcept nogil:
                 return fail_memory(st, b"memtable order")
             merge_add_order(&j.merge, j.orders[j.n_orders], <uint64_t>-1)
             j.n_orders += 1
-            if skyline_add_memtable(&j.sky, input_.memtable, <uint64_t>-1) != 0:
+            if sweep_add_memtable(&j.sweep, input_.memtable, <uint64_t>-1) != 0:
                 return fail_memory(st, b"range deletes")
             continue
         if input_.n_tables == 1:
@@ -218,9 +234,9 @@ cdef int open_inputs(JobC* j, Status* st) noexcept nogil:
         else:
             merge_add_level(&j.merge, input_.tables, input_.n_tables)
         for k in range(input_.n_tables):
-            if skyline_add_table(&j.sky, input_.tables[k]) != 0:
+            if sweep_add_table(&j.sweep, input_.tables[k]) != 0:
                 return fail_memory(st, b"range deletes")
-    if skyline_flatten(&j.sky) != 0:
+    if sweep_begin(&j.sweep) != 0:
         return fail_memory(st, b"range deletes")
     return ST_OK
 
@@ -264,7 +280,11 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
             st.what = b"cancelled"
             return ST_CANCELLED
         lsm_store64(&j.entries_in, j.entries_in + 1)
-        if j.sky.n and ranges_cover(j.sky.items, j.sky.n, e.key, e.klen) > e.seq:
+        if j.sweep.valid and pass_ranges(j, e.key, e.klen, st) != ST_OK:
+            return st.code
+        # The first range delete that ends behind the key is the only one that may be over it.
+        if (j.sweep.valid and j.sweep.span.seq > e.seq
+                and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, e.key, e.klen) <= 0):
             j.dropped_covered += 1
         elif e.is_delete and not older_may_have(j, e.key, e.klen):
             j.dropped_deletes += 1
@@ -296,7 +316,7 @@ cdef int job_run(JobC* j, Status* st) noexcept nogil:
     for i in range(j.n_orders):
         mem_order_release(j.orders[i])
     j.n_orders = 0
-    skyline_free(&j.sky)
+    sweep_free(&j.sweep)
     return st.code
 
 

@@ -1,8 +1,9 @@
-# Range deletes, flattened: a sorted list of disjoint ranges, each with the newest sequence number that covers it.
+# Range deletes, flattened: disjoint ranges in order of their keys, each with the newest sequence number that covers it. As a list
+# (Skyline), or one after the other (RangeSweep) where there may be millions.
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.memtable cimport MemC
-from lsmkv_ext.table cimport RangeDelete, TableC
+from lsmkv_ext.table cimport RangeDelete, RangeWalk, TableC
 
 ctypedef struct Skyline:        # zeroed = empty; keys are borrowed from the memtables and tables that gave them
     RangeDelete* items          # owned
@@ -16,5 +17,37 @@ cdef int skyline_add_memtable(Skyline* s, const MemC* m, uint64_t snapshot) noex
 cdef int skyline_add_table(Skyline* s, const TableC* t) noexcept nogil
 cdef int skyline_flatten(Skyline* s) noexcept nogil
 cdef void skyline_free(Skyline* s) noexcept nogil
-# After flattening: the newest sequence number over `key`, or 0. Also right for a table's own list, which is stored flat.
+# After flattening: the newest sequence number over `key`, or 0.
 cdef uint64_t ranges_cover(const RangeDelete* items, size_t n, const char* key, size_t klen) noexcept nogil
+# The same for a table's own list, which is stored flat.
+cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil
+
+ctypedef struct RangeSource:    # a list in order of starts: a table's, or one in memory
+    RangeDelete now             # the first one that was not taken yet
+    RangeWalk walk
+    const RangeDelete* item     # the one behind `now`; NULL: the walk knows
+    const RangeDelete* end
+
+# Flattens as it goes, without a list of the result: besides its sources it holds the ranges that lie over each other at the
+# place where it stands. Zeroed = without sources. Keys are borrowed from memtables and tables, and stay when it moves on.
+ctypedef struct RangeSweep:
+    RangeDelete span            # where it stands,
+    bint valid                  # unless it is behind the last one
+    RangeDelete ahead           # the one behind that, as far as it is known
+    bint has_ahead
+    Skyline gathered            # from memtables, in order of starts
+    RangeSource* sources        # owned; a heap, the one with the smallest start on top
+    size_t n_sources
+    size_t cap_sources
+    RangeDelete* over           # owned; those that began: a heap, the newest on top
+    size_t n_over
+    size_t cap_over
+    const char* at              # up to here everything was told
+    size_t at_len
+
+# Add all sources, begin, then next until it is not valid; free in any case. -1: out of memory.
+cdef int sweep_add_memtable(RangeSweep* s, const MemC* m, uint64_t snapshot) noexcept nogil
+cdef int sweep_add_table(RangeSweep* s, const TableC* t) noexcept nogil
+cdef int sweep_begin(RangeSweep* s) noexcept nogil
+cdef int sweep_next(RangeSweep* s) noexcept nogil
+cdef void sweep_free(RangeSweep* s) noexcept nogil

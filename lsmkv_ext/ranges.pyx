@@ -1,13 +1,13 @@
-from libc.stdlib cimport free, malloc, qsort, realloc
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memset
 
 from lsmkv_ext.rangetree cimport MemRangeDelete
+from lsmkv_ext.table cimport range_walk_init, range_walk_next
+from lsmkv_ext.table_format cimport RANGE_STRIDE, range_decode
 from lsmkv_ext.types cimport lsm_compare, lsm_load_ptr
 
-ctypedef struct Bound:
-    const char* key
-    size_t n
-
+# --- gathering ---------------------------------------------------------------------------------------------------------
 
 cdef int skyline_add(Skyline* s, const char* start, size_t start_len, const char* stop, size_t stop_len,
                      uint64_t seq) noexcept nogil:
@@ -41,11 +41,11 @@ cdef int skyline_add_memtable(Skyline* s, const MemC* m, uint64_t snapshot) noex
 
 
 cdef int skyline_add_table(Skyline* s, const TableC* t) noexcept nogil:
-    cdef size_t i
-    cdef const RangeDelete* d
-    for i in range(t.n_range_deletes):
-        d = &t.range_deletes[i]
-        if skyline_add(s, d.start, d.start_len, d.stop, d.stop_len, t.global_seq if t.global_seq else d.seq) != 0:
+    cdef RangeDelete d
+    cdef RangeWalk walk
+    range_walk_init(&walk, t)
+    while range_walk_next(&walk, &d):
+        if skyline_add(s, d.start, d.start_len, d.stop, d.stop_len, d.seq) != 0:
             return -1
     return 0
 
@@ -56,97 +56,210 @@ cdef int by_start(const void* a, const void* b) noexcept nogil:
     return lsm_compare(x.start, x.start_len, y.start, y.start_len)
 
 
-cdef int by_key(const void* a, const void* b) noexcept nogil:
-    cdef const Bound* x = <const Bound*>a
-    cdef const Bound* y = <const Bound*>b
-    return lsm_compare(x.key, x.n, y.key, y.n)
+# --- the sweep ---------------------------------------------------------------------------------------------------------
+
+cdef inline bint starts_before(const RangeSource* a, const RangeSource* b) noexcept nogil:
+    return lsm_compare(a.now.start, a.now.start_len, b.now.start, b.now.start_len) < 0
 
 
-cdef void heap_push(RangeDelete** heap, size_t n, RangeDelete* d) noexcept nogil:
-    """Max-heap by sequence number; n is the size before the push."""
-    cdef size_t i = n, parent
-    while i > 0:
-        parent = (i - 1) // 2
-        if heap[parent].seq >= d.seq:
-            break
-        heap[i] = heap[parent]
-        i = parent
-    heap[i] = d
-
-
-cdef void heap_pop(RangeDelete** heap, size_t n) noexcept nogil:
-    """n is the size before the pop."""
-    cdef RangeDelete* last = heap[n - 1]
-    cdef size_t i = 0, child
-    n -= 1
+cdef void sift_source(RangeSource* heap, size_t n, size_t i) noexcept nogil:
+    """Down from i to where it belongs."""
+    cdef RangeSource moved = heap[i]
+    cdef size_t child
     while True:
         child = 2 * i + 1
         if child >= n:
             break
-        if child + 1 < n and heap[child + 1].seq > heap[child].seq:
+        if child + 1 < n and starts_before(&heap[child + 1], &heap[child]):
             child += 1
-        if heap[child].seq <= last.seq:
+        if not starts_before(&heap[child], &moved):
             break
         heap[i] = heap[child]
         i = child
-    if n:
-        heap[i] = last
+    heap[i] = moved
 
+
+cdef bint source_next(RangeSource* source) noexcept nogil:
+    if source.item == NULL:
+        return range_walk_next(&source.walk, &source.now)
+    if source.item == source.end:
+        return False
+    source.now = source.item[0]
+    source.item += 1
+    return True
+
+
+cdef void take(RangeSweep* s) noexcept nogil:
+    """The top source moves on."""
+    if not source_next(&s.sources[0]):
+        s.n_sources -= 1
+        s.sources[0] = s.sources[s.n_sources]
+    if s.n_sources > 1:
+        sift_source(s.sources, s.n_sources, 0)
+
+
+cdef int add_source(RangeSweep* s, RangeSource* source) noexcept nogil:
+    cdef RangeSource* grown
+    if not source_next(source):
+        return 0
+    if s.n_sources == s.cap_sources:
+        grown = <RangeSource*>realloc(s.sources, (s.cap_sources * 2 + 8) * sizeof(RangeSource))
+        if grown == NULL:
+            return -1
+        s.sources = grown
+        s.cap_sources = s.cap_sources * 2 + 8
+    s.sources[s.n_sources] = source[0]
+    s.n_sources += 1
+    return 0
+
+
+cdef int push_over(RangeSweep* s, const RangeDelete* d) noexcept nogil:
+    cdef RangeDelete* grown
+    cdef size_t i, parent
+    if s.n_over == s.cap_over:
+        grown = <RangeDelete*>realloc(s.over, (s.cap_over * 2 + 16) * sizeof(RangeDelete))
+        if grown == NULL:
+            return -1
+        s.over = grown
+        s.cap_over = s.cap_over * 2 + 16
+    i = s.n_over
+    s.n_over += 1
+    while i > 0:
+        parent = (i - 1) // 2
+        if s.over[parent].seq >= d.seq:
+            break
+        s.over[i] = s.over[parent]
+        i = parent
+    s.over[i] = d[0]
+    return 0
+
+
+cdef void pop_over(RangeSweep* s) noexcept nogil:
+    cdef RangeDelete last
+    cdef size_t i = 0, child
+    s.n_over -= 1
+    last = s.over[s.n_over]
+    while True:
+        child = 2 * i + 1
+        if child >= s.n_over:
+            break
+        if child + 1 < s.n_over and s.over[child + 1].seq > s.over[child].seq:
+            child += 1
+        if s.over[child].seq <= last.seq:
+            break
+        s.over[i] = s.over[child]
+        i = child
+    s.over[i] = last
+
+
+cdef int step(RangeSweep* s, RangeDelete* out) noexcept nogil:
+    """The next part of a range that is newest all along: 1, 0 behind the last one, -1 without memory."""
+    cdef RangeDelete top
+    cdef RangeDelete* now
+    while s.n_over and lsm_compare(s.over[0].stop, s.over[0].stop_len, s.at, s.at_len) <= 0:
+        pop_over(s)
+    if s.n_over == 0:
+        if s.n_sources == 0:
+            return 0
+        s.at = s.sources[0].now.start
+        s.at_len = s.sources[0].now.start_len
+    while s.n_sources and lsm_compare(s.sources[0].now.start, s.sources[0].now.start_len, s.at, s.at_len) <= 0:
+        if push_over(s, &s.sources[0].now) != 0:
+            return -1
+        take(s)
+    top = s.over[0]
+    out[0] = top
+    out.start = s.at
+    out.start_len = s.at_len
+    while s.n_sources and lsm_compare(s.sources[0].now.start, s.sources[0].now.start_len, top.stop, top.stop_len) < 0:
+        now = &s.sources[0].now
+        if now.seq > top.seq:
+            out.stop = now.start
+            out.stop_len = now.start_len
+            break
+        # Older: it shows behind the top one, if it reaches that far.
+        if lsm_compare(now.stop, now.stop_len, top.stop, top.stop_len) > 0 and push_over(s, now) != 0:
+            return -1
+        take(s)
+    s.at = out.stop
+    s.at_len = out.stop_len
+    return 1
+
+
+cdef int sweep_next(RangeSweep* s) noexcept nogil:
+    cdef int got = 1
+    if s.has_ahead:
+        s.span = s.ahead
+    else:
+        got = step(s, &s.span)
+    s.valid = got == 1
+    s.has_ahead = False
+    while got == 1:
+        got = step(s, &s.ahead)
+        s.has_ahead = got == 1
+        if (not s.has_ahead or s.ahead.seq != s.span.seq
+                or lsm_compare(s.ahead.start, s.ahead.start_len, s.span.stop, s.span.stop_len) != 0):
+            break
+        s.span.stop = s.ahead.stop
+        s.span.stop_len = s.ahead.stop_len
+        s.has_ahead = False
+    return -1 if got < 0 else 0
+
+
+cdef int sweep_add_memtable(RangeSweep* s, const MemC* m, uint64_t snapshot) noexcept nogil:
+    return skyline_add_memtable(&s.gathered, m, snapshot)
+
+
+cdef int sweep_add_table(RangeSweep* s, const TableC* t) noexcept nogil:
+    cdef RangeSource source
+    memset(&source, 0, sizeof(source))
+    range_walk_init(&source.walk, t)
+    return add_source(s, &source)
+
+
+cdef int sweep_begin(RangeSweep* s) noexcept nogil:
+    cdef RangeSource source
+    cdef size_t i
+    if s.gathered.n:
+        qsort(s.gathered.items, s.gathered.n, sizeof(RangeDelete), by_start)
+        memset(&source, 0, sizeof(source))
+        source.item = s.gathered.items
+        source.end = s.gathered.items + s.gathered.n
+        if add_source(s, &source) != 0:
+            return -1
+    for i in range(s.n_sources // 2):
+        sift_source(s.sources, s.n_sources, s.n_sources // 2 - 1 - i)
+    return sweep_next(s)
+
+
+cdef void sweep_free(RangeSweep* s) noexcept nogil:
+    skyline_free(&s.gathered)
+    free(s.sources)
+    free(s.over)
+    memset(s, 0, sizeof(RangeSweep))
+
+
+# --- the list ----------------------------------------------------------------------------------------------------------
 
 cdef int skyline_flatten(Skyline* s) noexcept nogil:
-    """A sweep over all bounds with the open ranges in a heap, newest on top."""
-    cdef size_t n = s.n, i, next_in = 0, n_heap = 0
-    cdef RangeDelete* top
-    cdef RangeDelete* last
-    cdef int failed = 0
-    cdef Bound* bounds
-    cdef RangeDelete** heap
+    cdef RangeSweep sweep
+    cdef RangeDelete* d
     cdef Skyline out
-    if n == 0:
-        return 0
-    bounds = <Bound*>malloc(2 * n * sizeof(Bound))
-    heap = <RangeDelete**>malloc(n * sizeof(RangeDelete*))
+    cdef int failed
     memset(&out, 0, sizeof(out))
-    if bounds == NULL or heap == NULL:
-        free(bounds)
-        free(heap)
-        return -1
-    qsort(s.items, n, sizeof(RangeDelete), by_start)
-    for i in range(n):
-        bounds[2 * i].key = s.items[i].start
-        bounds[2 * i].n = s.items[i].start_len
-        bounds[2 * i + 1].key = s.items[i].stop
-        bounds[2 * i + 1].n = s.items[i].stop_len
-    qsort(bounds, 2 * n, sizeof(Bound), by_key)
-    for i in range(2 * n - 1):
-        if by_key(&bounds[i], &bounds[i + 1]) == 0:
-            continue
-        while next_in < n and lsm_compare(s.items[next_in].start, s.items[next_in].start_len,
-                                          bounds[i].key, bounds[i].n) <= 0:
-            heap_push(heap, n_heap, &s.items[next_in])
-            n_heap += 1
-            next_in += 1
-        while n_heap and lsm_compare(heap[0].stop, heap[0].stop_len, bounds[i].key, bounds[i].n) <= 0:
-            heap_pop(heap, n_heap)
-            n_heap -= 1
-        if n_heap == 0:
-            continue
-        top = heap[0]
-        last = &out.items[out.n - 1] if out.n else NULL
-        if last != NULL and last.seq == top.seq and lsm_compare(last.stop, last.stop_len, bounds[i].key, bounds[i].n) == 0:
-            last.stop = bounds[i + 1].key
-            last.stop_len = bounds[i + 1].n
-        elif skyline_add(&out, bounds[i].key, bounds[i].n, bounds[i + 1].key, bounds[i + 1].n, top.seq) != 0:
-            failed = -1
-            break
-    free(bounds)
-    free(heap)
-    if failed:
+    memset(&sweep, 0, sizeof(sweep))
+    sweep.gathered = s[0]
+    failed = sweep_begin(&sweep)
+    while failed == 0 and sweep.valid:
+        d = &sweep.span
+        failed = skyline_add(&out, d.start, d.start_len, d.stop, d.stop_len, d.seq)
+        if failed == 0:
+            failed = sweep_next(&sweep)
+    sweep_free(&sweep)
+    if failed != 0:
         skyline_free(&out)
-        return failed
-    free(s.items)
     s[0] = out
-    return 0
+    return failed
 
 
 cdef void skyline_free(Skyline* s) noexcept nogil:
@@ -167,3 +280,34 @@ cdef uint64_t ranges_cover(const RangeDelete* items, size_t n, const char* key, 
     if lo == 0 or lsm_compare(key, klen, items[lo - 1].stop, items[lo - 1].stop_len) >= 0:
         return 0
     return items[lo - 1].seq
+
+
+cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
+    cdef const char* end = t.range_bytes + t.range_len
+    cdef const char* p
+    cdef uint32_t lo = 0, hi = (t.n_range_deletes + RANGE_STRIDE - 1) // RANGE_STRIDE, mid
+    cdef RangeDelete r, found
+    cdef int _i
+    while lo < hi:          # first place whose range starts behind key
+        mid = (lo + hi) >> 1
+        range_decode(t.range_bytes + t.range_places[mid], end, &r)
+        if lsm_compare(r.start, r.start_len, key, klen) <= 0:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == 0:
+        return 0
+    p = t.range_bytes + t.range_places[lo - 1]
+    p = range_decode(p, end, &found)
+    if p == NULL:           # never: all were checked when the table was opened
+        return 0
+    for _i in range(RANGE_STRIDE - 1):
+        if p == end:
+            break
+        p = range_decode(p, end, &r)
+        if p == NULL or lsm_compare(r.start, r.start_len, key, klen) > 0:
+            break
+        found = r
+    if lsm_compare(key, klen, found.stop, found.stop_len) >= 0:
+        return 0
+    return t.global_seq if t.global_seq else found.seq

@@ -30,7 +30,16 @@ from lsmkv_ext.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.table cimport RangeDelete, Table, TableC, table_decode_block, table_unpin
+from lsmkv_ext.table cimport (
+    RangeDelete,
+    RangeWalk,
+    Table,
+    TableC,
+    range_walk_init,
+    range_walk_next,
+    table_decode_block,
+    table_unpin,
+)
 from lsmkv_ext.table_builder cimport (
     BuilderC,
     BuilderOptions,
@@ -54,7 +63,7 @@ from lsmkv_ext.table_format cimport (
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
 )
-from lsmkv_ext.table_open cimport frame_check, frame_unpack, range_entry, table_pread, table_prop
+from lsmkv_ext.table_open cimport frame_check, frame_unpack, table_pread, table_prop
 
 cdef enum:
     READ_SIZE = 256 << 10          # what stays in the processor's cache from the read over the hashing to the write
@@ -229,25 +238,17 @@ cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int _copy_ranges(TableC* t, BuilderC* b, Status* st) noexcept nogil:
-    """From their bytes: in memory those of an ingested table have its number, and would be newer than the entries beside them."""
-    cdef const char* p = t.range_bytes
-    cdef const RangeDelete* last = &t.range_deletes[t.n_range_deletes - 1]
-    cdef RangeDelete r
-    cdef uint32_t _i
-    for _i in range(t.n_range_deletes):
-        p = range_entry(p, last.stop + last.stop_len, &r)
-        if builder_add_range_delete(b, r.start, r.start_len, r.stop, r.stop_len, r.seq, st) != ST_OK:
-            return st.code
-    return ST_OK
-
-
 cdef int _copy_all(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
+    cdef RangeDelete r
+    cdef RangeWalk walk
     cdef int code = ST_OK if b.o.millibits else _load_index(t, c, st)
     if code == ST_OK:
         code = _copy_blocks(t, b, c, st)
-    if code == ST_OK and t.n_range_deletes:
-        code = _copy_ranges(t, b, st)
+    range_walk_init(&walk, t)
+    # As they stand in the file: with the number of an ingest they would be newer than the entries beside them.
+    walk.global_seq = 0
+    while code == ST_OK and range_walk_next(&walk, &r):
+        code = builder_add_range_delete(b, r.start, r.start_len, r.stop, r.stop_len, r.seq, st)
     if code == ST_OK:
         code = _inherit(t, b, st)
     if code != ST_OK:

@@ -12,7 +12,7 @@ from libc.string cimport memset
 from lsmkv_ext cimport native
 from lsmkv_ext.file cimport file_sync_dir
 from lsmkv_ext.status cimport ST_OK, Status, fail_io, raise_status, status_clear
-from lsmkv_ext.table cimport RangeDelete, Table
+from lsmkv_ext.table cimport RangeDelete, RangeWalk, Table, range_walk_init, range_walk_next
 from lsmkv_ext.table_builder cimport (
     BuilderC,
     BuilderOptions,
@@ -334,12 +334,12 @@ cdef class SSTReader:
 
 cdef bint _hidden(Table t, bytes key, uint64_t seq):
     """Whether a range delete of the same file, newer than the entry, covers it."""
-    cdef RangeDelete* r
+    cdef RangeDelete r
+    cdef RangeWalk walk
     cdef const char* k = key
     cdef size_t n = <size_t>len(key)
-    cdef uint32_t i
-    for i in range(t.c.n_range_deletes):
-        r = &t.c.range_deletes[i]
+    range_walk_init(&walk, t.c)
+    while range_walk_next(&walk, &r):
         if lsm_compare(r.start, r.start_len, k, n) > 0:
             break
         if r.seq > seq and lsm_compare(k, n, r.stop, r.stop_len) < 0:

@@ -13,6 +13,7 @@ from lsmkv_ext.cache cimport BlockCache, CacheC
 from lsmkv_ext.fdpool cimport FdHandle, FdPool, FdPoolC
 from lsmkv_ext.filter cimport FilterC
 from lsmkv_ext.status cimport Status
+from lsmkv_ext.table_format cimport RangeDelete, range_decode
 from lsmkv_ext.types cimport lsm_load_ptr, lsm_prefetch
 
 ctypedef struct ReadContext:       # one per operation: says how to read, collects what happened. Zero it, then set.
@@ -25,13 +26,6 @@ ctypedef struct ReadContext:       # one per operation: says how to read, collec
     uint64_t disk_bytes
     uint64_t disk_ns
     uint64_t decompressed          # raw bytes of blocks decoded
-
-ctypedef struct RangeDelete:       # hides keys in [start, stop) with a smaller sequence number; borrowed from the table
-    const char* start
-    size_t start_len
-    const char* stop
-    size_t stop_len
-    uint64_t seq
 
 cdef enum:
     INDEX_FANOUT = 8
@@ -65,8 +59,9 @@ ctypedef struct TableC:
     size_t largest_len
     bint largest_exclusive         # largest is the stop of a range delete, no key
     uint32_t n_range_deletes
-    RangeDelete* range_deletes     # owned; sorted by start, then newest first
-    char* range_bytes
+    char* range_bytes              # owned; as in the file, checked: sorted by start, then newest first
+    size_t range_len
+    uint32_t* range_places         # owned; where in them every RANGE_STRIDE-th begins
     void* filter_alloc             # owned; filter.bits points into it
     uint64_t filter_size           # bytes of bits
     uint64_t memory                # resident: index, filter, range deletes
@@ -94,6 +89,31 @@ ctypedef struct TableIter:         # table_iter_init; moves return ST_OK (look a
     size_t ahead_len, ahead_cap
     uint64_t ahead_at
     uint32_t last_miss             # block index of the last disk read; adjacent ones grow the window
+
+
+ctypedef struct RangeWalk:         # over a table's range deletes, in their order
+    const char* p
+    const char* end
+    uint64_t global_seq
+
+
+cdef inline void range_walk_init(RangeWalk* w, const TableC* t) noexcept nogil:
+    w.p = t.range_bytes
+    w.end = t.range_bytes + t.range_len
+    w.global_seq = t.global_seq
+
+
+cdef inline bint range_walk_next(RangeWalk* w, RangeDelete* out) noexcept nogil:
+    """False behind the last one. The keys are borrowed from the table."""
+    if w.p == w.end:
+        return False
+    w.p = range_decode(w.p, w.end, out)
+    if w.p == NULL:                # never: all were checked when the table was opened
+        w.p = w.end
+        return False
+    if w.global_seq:
+        out.seq = w.global_seq
+    return True
 
 
 # First block whose separator >= key; n_blocks = none. It may still hold no key >= key: then the next one's first is it.

@@ -680,11 +680,11 @@ cdef class Table:
     @property
     def range_deletes(self):
         """[(start, stop, seq)], sorted by start."""
-        cdef RangeDelete* r
-        cdef uint32_t i
+        cdef RangeDelete r
+        cdef RangeWalk walk
         out = []
-        for i in range(self.c.n_range_deletes):
-            r = &self.c.range_deletes[i]
+        range_walk_init(&walk, self.c)
+        while range_walk_next(&walk, &r):
             out.append((r.start[:r.start_len], r.stop[:r.stop_len], r.seq))
         return out
 

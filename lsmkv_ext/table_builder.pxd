@@ -58,7 +58,9 @@ ctypedef struct BuilderC:
     GrowBuf hashes                 # uint64_t each
     uint64_t last_prefix_hash
     bint has_prefix
-    GrowBuf ranges                 # encoded range deletes, in order of arrival
+    GrowBuf ranges                 # range deletes as in their section, in order of arrival
+    size_t last_range              # where the last one begins
+    bint ranges_unsorted           # that is not their order in the section
     TableSummary s
     uint64_t key_bytes, value_bytes
     uint64_t filter_blocks

@@ -14,7 +14,7 @@ from lsmkv_ext.block cimport (
     block_builder_size,
 )
 from lsmkv_ext.buffer cimport buf_append, buf_assign, buf_free, buf_reserve
-from lsmkv_ext.coding cimport get_u32, get_u64, put_u32, put_u64, put_varint
+from lsmkv_ext.coding cimport put_u32, put_u64, put_varint
 from lsmkv_ext.file cimport OPEN_CREATE, file_close, file_open, file_sync, file_write
 from lsmkv_ext.filter cimport (
     FILTER_BLOCK_BYTES,
@@ -70,8 +70,10 @@ from lsmkv_ext.table_format cimport (
     PROP_VALUE_BYTES,
     RANGE_COST,
     TABLE_VERSION,
+    RangeDelete,
     block_cost,
     frame_seal,
+    range_decode,
     section_seed,
 )
 from lsmkv_ext.types cimport MAX_KEY, MAX_SEQ, MAX_VALUE, lsm_compare, lsm_now_ns
@@ -413,19 +415,38 @@ cdef int builder_add_block(BuilderC* b, size_t frame_size, uint64_t n_entries, c
     return _index_entry(b, sep, sep_len, st)
 
 
+cdef int _order_of(const char* a, size_t n, uint64_t a_seq, const char* b, size_t m, uint64_t b_seq) noexcept nogil:
+    """Of two range deletes in their section: by start, then newest first."""
+    cdef int r = lsm_compare(a, n, b, m)
+    return r if r != 0 else (a_seq < b_seq) - (a_seq > b_seq)
+
+
+cdef void _put_range(GrowBuf* out, const char* start, size_t start_len, const char* stop, size_t stop_len,
+                     uint64_t seq) noexcept nogil:
+    """There is room for both keys and 30 bytes more."""
+    cdef char* p = put_varint(out.data + out.len, start_len)
+    p = put_varint(p, stop_len)
+    p = put_varint(p, seq)
+    if start_len:
+        memcpy(p, start, start_len)
+    memcpy(p + start_len, stop, stop_len)
+    out.len = <size_t>(p - out.data) + start_len + stop_len
+
+
 cdef int builder_add_range_delete(BuilderC* b, const char* start, size_t start_len, const char* stop, size_t stop_len,
                                   uint64_t seq, Status* st) noexcept nogil:
-    cdef char head[16]
+    cdef RangeDelete last
     if start_len > MAX_KEY or stop_len > MAX_KEY or seq >= MAX_SEQ:
         return fail_argument(st, "key or sequence number beyond its limit")
     if lsm_compare(start, start_len, stop, stop_len) >= 0:
         return fail_argument(st, "a range delete needs start < stop")
-    put_u32(head, <uint32_t>start_len)
-    put_u32(head + 4, <uint32_t>stop_len)
-    put_u64(head + 8, seq)
-    if buf_append(&b.ranges, head, 16) != 0 or buf_append(&b.ranges, start, start_len) != 0 \
-            or buf_append(&b.ranges, stop, stop_len) != 0:
+    if buf_reserve(&b.ranges, start_len + stop_len + 30) != 0:
         return fail_memory(st, "range delete")
+    if b.s.n_range_deletes:
+        range_decode(b.ranges.data + b.last_range, b.ranges.data + b.ranges.len, &last)
+        b.ranges_unsorted |= _order_of(last.start, last.start_len, last.seq, start, start_len, seq) > 0
+    b.last_range = b.ranges.len
+    _put_range(&b.ranges, start, start_len, stop, stop_len, seq)
     b.s.n_range_deletes += 1
     _saw_seq(b, seq)
     return ST_OK
@@ -434,82 +455,64 @@ cdef int builder_add_range_delete(BuilderC* b, const char* start, size_t start_l
 # --- the end of the file ----------------------------------------------------------------------------------------------
 
 cdef int _compare_ranges(const void* a, const void* b) noexcept nogil:
-    """By start, then newest first. Both point at a record of `ranges`."""
-    cdef const char* x = (<const char**>a)[0]
-    cdef const char* y = (<const char**>b)[0]
-    cdef int r = lsm_compare(x + 16, get_u32(x), y + 16, get_u32(y))
-    if r != 0:
-        return r
-    return (get_u64(x + 8) < get_u64(y + 8)) - (get_u64(x + 8) > get_u64(y + 8))
+    cdef const RangeDelete* x = <const RangeDelete*>a
+    cdef const RangeDelete* y = <const RangeDelete*>b
+    return _order_of(x.start, x.start_len, x.seq, y.start, y.start_len, y.seq)
 
 
-cdef int _put_range(GrowBuf* out, const char* r) noexcept nogil:
-    cdef size_t start_len = get_u32(r)
-    cdef size_t stop_len = get_u32(r + 4)
-    cdef char* p
-    if buf_reserve(out, start_len + stop_len + 30) != 0:
-        return -1
-    p = put_varint(out.data + out.len, start_len)
-    p = put_varint(p, stop_len)
-    p = put_varint(p, get_u64(r + 8))
-    if start_len:
-        memcpy(p, r + 16, start_len)
-    memcpy(p + start_len, r + 16 + start_len, stop_len)
-    out.len = <size_t>(p - out.data) + start_len + stop_len
-    return 0
-
-
-cdef int _encode_ranges(BuilderC* b, GrowBuf* out, Status* st) noexcept nogil:
-    """Sorted records into `out`; widens the builder's key range by them."""
+cdef int _sort_ranges(BuilderC* b, Status* st) noexcept nogil:
     cdef size_t n = b.s.n_range_deletes
-    cdef const char** order = <const char**>malloc(n * sizeof(char*))
+    cdef RangeDelete* order = <RangeDelete*>malloc(n * sizeof(RangeDelete))
     cdef const char* p = b.ranges.data
+    cdef const char* end = p + b.ranges.len
+    cdef GrowBuf unsorted = b.ranges
     cdef size_t i
-    cdef int bad = 0
+    cdef int code = ST_OK
     if order == NULL:
         return fail_memory(st, "range deletes")
     for i in range(n):
-        order[i] = p
-        p += 16 + get_u32(p) + get_u32(p + 4)
-    qsort(order, n, sizeof(char*), _compare_ranges)
+        p = range_decode(p, end, &order[i])
+    qsort(order, n, sizeof(RangeDelete), _compare_ranges)
+    memset(&b.ranges, 0, sizeof(GrowBuf))
     for i in range(n):
-        bad |= _put_range(out, order[i])
-        bad |= _widen(b, order[i])
+        if buf_reserve(&b.ranges, order[i].start_len + order[i].stop_len + 30) != 0:
+            code = fail_memory(st, "range deletes")
+            break
+        _put_range(&b.ranges, order[i].start, order[i].start_len, order[i].stop, order[i].stop_len, order[i].seq)
+    b.ranges_unsorted = 0
+    buf_free(&unsorted)
     free(order)
-    if bad:
-        return fail_memory(st, "range deletes")
-    return ST_OK
+    return code
 
 
-cdef int _widen(BuilderC* b, const char* r) noexcept nogil:
-    cdef size_t start_len = get_u32(r)
-    cdef size_t stop_len = get_u32(r + 4)
-    cdef const char* start = r + 16
-    cdef const char* stop = start + start_len
+cdef int _widen(BuilderC* b, const RangeDelete* r) noexcept nogil:
     cdef bint empty = b.s.n_entries == 0 and not b.any
     b.any = 1
-    if empty or lsm_compare(start, start_len, b.first_key.data, b.first_key.len) < 0:
-        if buf_assign(&b.first_key, start, start_len) != 0:
+    if empty or lsm_compare(r.start, r.start_len, b.first_key.data, b.first_key.len) < 0:
+        if buf_assign(&b.first_key, r.start, r.start_len) != 0:
             return -1
-    if empty or lsm_compare(stop, stop_len, b.last_key.data, b.last_key.len) > 0:
+    if empty or lsm_compare(r.stop, r.stop_len, b.last_key.data, b.last_key.len) > 0:
         b.s.largest_exclusive = 1
-        return buf_assign(&b.last_key, stop, stop_len)
+        return buf_assign(&b.last_key, r.stop, r.stop_len)
     return 0
 
 
 cdef int _write_ranges(BuilderC* b, uint64_t* at, uint64_t* size, Status* st) noexcept nogil:
-    cdef GrowBuf raw
-    cdef int code
-    memset(&raw, 0, sizeof(GrowBuf))
+    """Widens the builder's key range by them, too."""
+    cdef const char* p
+    cdef RangeDelete r
     at[0] = _offset(b)
     size[0] = 0
     if b.s.n_range_deletes == 0:
         return ST_OK
-    code = _encode_ranges(b, &raw, st)
-    if code == ST_OK:
-        code = _emit_frame(b, &raw, KIND_RANGES, size, st)
-    buf_free(&raw)
-    return code
+    if b.ranges_unsorted and _sort_ranges(b, st) != ST_OK:
+        return st.code
+    p = b.ranges.data
+    while p != b.ranges.data + b.ranges.len:
+        p = range_decode(p, b.ranges.data + b.ranges.len, &r)
+        if _widen(b, &r) != 0:
+            return fail_memory(st, "range deletes")
+    return _emit_frame(b, &b.ranges, KIND_RANGES, size, st)
 
 
 cdef int _build_filter(BuilderC* b, FilterC* f, void** alloc, Status* st) noexcept nogil:

@@ -10,7 +10,8 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from lsmkv_ext cimport native
-from lsmkv_ext.coding cimport get_u32, put_u32
+from lsmkv_ext.coding cimport get_u32, get_varint, put_u32
+from lsmkv_ext.types cimport MAX_KEY
 
 cdef enum:
     FRAME_TRAILER = 9
@@ -26,7 +27,8 @@ cdef enum:
     FOOTER_MAGIC_AT = 152
     TABLE_VERSION = 1
     OPEN_ALLOWANCE = 16 << 20      # opening a table takes at most so many bytes more than its file has
-    RANGE_COST = 48                # and a range delete at most so many beside its bytes
+    RANGE_STRIDE = 8               # an open table knows where every so many-th range delete begins, in 4 bytes:
+    RANGE_COST = 1                 # it takes at most so many beside its bytes
     FILTER_ALIGN = 64
     # kinds of section, for the checksum's seed
     KIND_DATA = 1
@@ -65,6 +67,32 @@ cdef extern from * nogil:
     """
     const uint64_t LSM_TABLE_MAGIC
     const uint64_t LSM_FRAME_SEED
+
+
+ctypedef struct RangeDelete:       # hides keys in [start, stop) with a smaller sequence number; keys are borrowed
+    const char* start
+    size_t start_len
+    const char* stop
+    size_t stop_len
+    uint64_t seq
+
+
+cdef inline const char* range_decode(const char* p, const char* end, RangeDelete* r) noexcept nogil:
+    """A range delete as it stands in its section; returns the byte behind it, or NULL where it is malformed. That start < stop is
+    left to the reader of a file."""
+    cdef uint64_t start_len, stop_len
+    p = get_varint(p, end, &start_len)
+    if p != NULL:
+        p = get_varint(p, end, &stop_len)
+    if p != NULL:
+        p = get_varint(p, end, &r.seq)
+    if p == NULL or start_len > MAX_KEY or stop_len > MAX_KEY or start_len + stop_len > <uint64_t>(end - p):
+        return NULL
+    r.start = p
+    r.start_len = start_len
+    r.stop = p + start_len
+    r.stop_len = stop_len
+    return p + start_len + stop_len
 
 
 cdef inline uint64_t block_cost(uint64_t sep_len) noexcept nogil:

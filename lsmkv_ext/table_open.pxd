@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.cache cimport CacheC
 from lsmkv_ext.fdpool cimport FdPoolC
 from lsmkv_ext.status cimport Status
-from lsmkv_ext.table cimport RangeDelete, TableC
+from lsmkv_ext.table cimport TableC
 
 # n bytes of the file; a file that ends before is ST_CORRUPT.
 cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil
@@ -18,8 +18,6 @@ cdef int frame_unpack(TableC* t, const char* frame, size_t n, uint32_t raw_size,
                       uint64_t offset, Status* st) noexcept nogil
 # A number among the raw properties, 0 where it is missing.
 cdef uint64_t table_prop(const TableC* t, int id) noexcept nogil
-# The range delete at p in the raw section, with the sequence number it has in the file. Returns where it ends, or NULL.
-cdef const char* range_entry(const char* p, const char* end, RangeDelete* r) noexcept nogil
 cdef int table_open(TableC* t, char* path, CacheC* cache, FdPoolC* fds, uint64_t number, uint64_t global_seq,
                     bint charge, Status* st) noexcept nogil
 cdef void table_close(TableC* t) noexcept nogil

@@ -12,7 +12,7 @@ from lsmkv_ext.filter cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_de
 from lsmkv_ext.heap cimport heap_give, heap_take
 from lsmkv_ext.slab cimport run_alloc, run_free
 from lsmkv_ext.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
-from lsmkv_ext.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS, RangeDelete
+from lsmkv_ext.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS
 from lsmkv_ext.table_format cimport (
     FOOTER_MAGIC_AT,
     FOOTER_SIZE,
@@ -41,8 +41,11 @@ from lsmkv_ext.table_format cimport (
     PROP_N_RANGE_DELETES,
     PROP_SEED,
     PROP_SMALLEST,
+    RANGE_STRIDE,
     TABLE_VERSION,
+    RangeDelete,
     frame_intact,
+    range_decode,
     section_seed,
 )
 from lsmkv_ext.types cimport MAX_KEY, lsm_compare, lsm_prefix8
@@ -426,47 +429,33 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
 
 # --- range deletes and filter -----------------------------------------------------------------------------------------
 
-cdef const char* range_entry(const char* p, const char* end, RangeDelete* r) noexcept nogil:
-    cdef uint64_t start_len, stop_len
-    p = get_varint(p, end, &start_len)
-    if p != NULL:
-        p = get_varint(p, end, &stop_len)
-    if p != NULL:
-        p = get_varint(p, end, &r.seq)
-    if p == NULL or start_len > MAX_KEY or stop_len > MAX_KEY or start_len + stop_len > <uint64_t>(end - p):
-        return NULL
-    r.start = p
-    r.start_len = start_len
-    r.stop = p + start_len
-    r.stop_len = stop_len
-    if lsm_compare(r.start, start_len, r.stop, stop_len) >= 0:
-        return NULL
-    return p + start_len + stop_len
-
-
 cdef int _decode_ranges(TableC* t, size_t n, Status* st) noexcept nogil:
     cdef const char* p = t.range_bytes
     cdef const char* end = p + n
     cdef uint64_t count = table_prop(t, PROP_N_RANGE_DELETES)
+    cdef uint64_t places = (count + RANGE_STRIDE - 1) // RANGE_STRIDE
+    cdef RangeDelete r, before
     cdef uint32_t i
+    memset(&before, 0, sizeof(before))
     if count > n // MIN_RANGE:
         return fail_corrupt(st, "fewer range deletes than the properties say", t.number, t.ranges_at)
-    t.range_deletes = <RangeDelete*>_claim(t, count * sizeof(RangeDelete), st)
-    if t.range_deletes == NULL:
+    t.range_places = <uint32_t*>_claim(t, places * 4, st)
+    if t.range_places == NULL:
         return st.code
     for i in range(<uint32_t>count):
-        p = range_entry(p, end, &t.range_deletes[i])
-        if p == NULL:
+        if i % RANGE_STRIDE == 0:
+            t.range_places[i // RANGE_STRIDE] = <uint32_t>(p - t.range_bytes)
+        p = range_decode(p, end, &r)
+        if p == NULL or lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
             return fail_corrupt(st, "damaged range delete", t.number, t.ranges_at)
-        if i and lsm_compare(t.range_deletes[i - 1].start, t.range_deletes[i - 1].start_len,
-                             t.range_deletes[i].start, t.range_deletes[i].start_len) > 0:
+        if i and lsm_compare(before.start, before.start_len, r.start, r.start_len) > 0:
             return fail_corrupt(st, "range deletes out of order", t.number, t.ranges_at)
-        if t.global_seq:
-            t.range_deletes[i].seq = t.global_seq
+        before = r
     if p != end:
         return fail_corrupt(st, "bytes behind the last range delete", t.number, t.ranges_at)
     t.n_range_deletes = <uint32_t>count
-    t.memory += n + count * sizeof(RangeDelete)
+    t.range_len = n
+    t.memory += n + places * 4
     return ST_OK
 
 
@@ -589,7 +578,7 @@ cdef void table_close(TableC* t) noexcept nogil:
     heap_give(t.offsets)
     heap_give(t.smallest)
     heap_give(t.largest)
-    heap_give(t.range_deletes)
+    heap_give(t.range_places)
     heap_give(t.range_bytes)
     run_free(t.filter_alloc, t.filter_size)
     heap_give(t.props)

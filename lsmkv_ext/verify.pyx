@@ -18,7 +18,18 @@ from lsmkv_ext.block cimport (
 from lsmkv_ext.buffer cimport GrowBuf, buf_assign, buf_free
 from lsmkv_ext.filter cimport FILTER_ABSENT, filter_probe, filter_problem_text
 from lsmkv_ext.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
-from lsmkv_ext.table cimport ReadContext, Table, TableC, table_find_block, table_load_block, table_unpin
+from lsmkv_ext.table cimport (
+    RangeDelete,
+    RangeWalk,
+    ReadContext,
+    Table,
+    TableC,
+    range_walk_init,
+    range_walk_next,
+    table_find_block,
+    table_load_block,
+    table_unpin,
+)
 from lsmkv_ext.table_format cimport PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES
 from lsmkv_ext.table_open cimport table_pread, table_prop
 from lsmkv_ext.types cimport lsm_compare
@@ -94,12 +105,13 @@ cdef dict _finding(uint64_t offset, str what):
 
 cdef list _compare_totals(TableC* t, Totals* n):
     """Contents against properties; only for a table whose blocks could all be read."""
-    cdef uint32_t i
+    cdef RangeDelete r
+    cdef RangeWalk walk
     out = []
-    for i in range(t.n_range_deletes):
-        if t.global_seq == 0:
-            n.min_seq = min(n.min_seq, t.range_deletes[i].seq)
-            n.max_seq = max(n.max_seq, t.range_deletes[i].seq)
+    range_walk_init(&walk, t)
+    while t.global_seq == 0 and range_walk_next(&walk, &r):
+        n.min_seq = min(n.min_seq, r.seq)
+        n.max_seq = max(n.max_seq, r.seq)
     if n.min_seq > n.max_seq:
         n.min_seq = 0
     pairs = [

@@ -26,7 +26,7 @@ from lsmkv_ext.memtable cimport (
     mem_prefetch,
 )
 from lsmkv_ext.native cimport xxh3
-from lsmkv_ext.ranges cimport ranges_cover
+from lsmkv_ext.ranges cimport table_ranges_cover
 from lsmkv_ext.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
 from lsmkv_ext.table cimport (
     Table,
@@ -225,7 +225,7 @@ cdef inline uint64_t hash_for(const TableSlot* slot, const Lookup* q) noexcept n
 
 cdef inline int table_ranges_say(const TableC* t, const Lookup* q) noexcept nogil:
     """A table's own entries are newer than its range deletes over them, so these speak only for older sources."""
-    if t.n_range_deletes and ranges_cover(t.range_deletes, t.n_range_deletes, q.key, q.klen):
+    if t.n_range_deletes and table_ranges_cover(t, q.key, q.klen):
         return SAYS_GONE
     return SAYS_NOTHING
 

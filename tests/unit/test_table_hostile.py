@@ -88,7 +88,7 @@ def hostile_index(raw, sizes):
 
 
 def hostile_ranges(raw, sizes):
-    count = 2_000_000
+    count = 5_000_000
     return rebuild(raw, ranges=b"\0\x01\x01a" * count, props=properties(raw, n_range_deletes=count))
 
 
