@@ -202,6 +202,12 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._check_open()
         return WriteBatch(self, transaction=transaction, sync=sync)
 
+    def sync(self) -> None:
+        """Everything written so far survives a power cut once this returns; without a log, by a flush."""
+        super().sync()
+        if self.options.wal is None:
+            self.flush()
+
     def clear(self) -> None:
         """Deletes every key, at the cost of one small write."""
         delete_from(self, b"")
@@ -423,6 +429,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def property(self, name: str) -> str | None:
         """A named fact as text, None for an unknown name; `lsmkv.reporting.PROPERTIES` has the names."""
         self._check_open()
+        if not isinstance(name, str):
+            raise TypeError(f"a property's name is a str, not {type(name).__name__}")
         return reporting.lookup(self, name)
 
     def stats(self) -> Stats:

@@ -68,6 +68,8 @@ class Options:
                 "l0_compaction_trigger <= l0_slowdown_trigger <= l0_stop_trigger must hold, got "
                 f"{self.l0_compaction_trigger}, {self.l0_slowdown_trigger}, {self.l0_stop_trigger}"
             )
+        if self.wal is None and (self.sync or self.sync_interval_ms):
+            raise OptionError("sync and sync_interval_ms need a log: they cannot be combined with wal=None")
 
     @property
     def row_bytes(self) -> int:

@@ -335,7 +335,9 @@ def _plan_down(
     lower = version.overlapping(output, span)
     below = version.overlapping(output + 1, span) if output + 1 < MAX_LEVELS else ()
     disjoint = level > 0 or _disjoint(upper)
-    if not lower and disjoint and total_size(below) <= GRANDPARENT_FILES * options.target_file_size:
+    # A move leaves blocks as they are, so it cannot bring them to another compression.
+    alike = options.compression_at(level) == options.compression_at(output)
+    if not lower and disjoint and alike and total_size(below) <= GRANDPARENT_FILES * options.target_file_size:
         plan = Plan(Kind.MOVE, level, output, upper=upper, reason=reason)
         return plan if taken.allow(plan) else None
     if level > 0:

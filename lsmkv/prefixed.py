@@ -87,8 +87,19 @@ class PrefixedBatch:
             raise TypeError(f"only a batch below a prefix can be appended to one, not {type(other).__name__}")
         self._inner.append(other._inner)
 
-    def write(self) -> None:
-        self._inner.write()
+    def write(self, *, sync: bool | None = None) -> None:
+        self._inner.write(sync=sync)
+
+    @property
+    def size_bytes(self) -> int:
+        size: int = self._inner.size_bytes
+        return size
+
+    def __setitem__(self, key: Key, value: Key) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        self.delete(key)
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -188,9 +199,9 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
     def write_batch(self, **options: Any) -> PrefixedBatch:
         return PrefixedBatch(self._writable.write_batch(**options), self.prefix)
 
-    def snapshot(self) -> PrefixedDB:
+    def snapshot(self) -> PrefixedSnapshot:
         """The same prefix, as it is now; writing to it raises `ReadOnlyError`."""
-        return PrefixedDB(self.db.snapshot(), self.prefix)
+        return PrefixedSnapshot(self.db.snapshot(), self.prefix)
 
     def iterator(
         self,
@@ -217,3 +228,21 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
             fill_cache=fill_cache,
         )
         return PrefixedIterator(inner, self.prefix, include_key, include_value)
+
+
+class PrefixedSnapshot(PrefixedDB):
+    """A snapshot seen through a prefix. It holds files until it is closed or collected, as any snapshot."""
+
+    def close(self) -> None:
+        self.db.close()
+
+    @property
+    def closed(self) -> bool:
+        closed: bool = self.db.closed
+        return closed
+
+    def __enter__(self) -> PrefixedSnapshot:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

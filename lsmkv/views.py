@@ -50,9 +50,9 @@ class Span:
 
     def holds(self, key: bytes) -> bool:
         return (
-            (self.start is None or key >= bytes(self.start))
-            and (self.stop is None or key < bytes(self.stop))
-            and (self.prefix is None or key.startswith(bytes(self.prefix)))
+            (self.start is None or key >= as_bytes(self.start))
+            and (self.stop is None or key < as_bytes(self.stop))
+            and (self.prefix is None or key.startswith(as_bytes(self.prefix)))
         )
 
 
@@ -96,7 +96,8 @@ class KeysView(_View[bytes], collections.abc.KeysView[bytes]):
     _values = False
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, bytes | bytearray) and self._span.holds(bytes(key)) and key in self._source
+        plain = as_bytes(key)
+        return self._span.holds(plain) and plain in self._source
 
 
 class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
@@ -109,10 +110,10 @@ class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
 
 class ItemsView(_View[tuple[bytes, bytes]], collections.abc.ItemsView[bytes, bytes]):
     def __contains__(self, item: object) -> bool:
-        if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], bytes | bytearray)):
+        if not (isinstance(item, tuple) and len(item) == 2):
             return False
-        key, value = item
-        return self._span.holds(bytes(key)) and self._source.get(key) == value
+        key, value = as_bytes(item[0]), item[1]
+        return self._span.holds(key) and self._source.get(key) == value
 
 
 def count(scan: Iterator[Any]) -> int:

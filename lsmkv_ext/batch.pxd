@@ -7,6 +7,7 @@ ctypedef struct BatchC:
     size_t used
     size_t capacity
     uint32_t count
+    uint32_t deletes            # of these; range deletes too
     uint64_t footprint          # what the entries will take in a memtable
     int writers                 # calls that read `data` and may let the GIL go meanwhile: it must not move or change
 
@@ -25,6 +26,7 @@ cdef size_t encoded_size(int op, size_t klen, size_t vlen) noexcept nogil
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1
 cdef int refuse_value(Py_ssize_t n) except -1
+cdef int refuse_sync() except -1
 
 
 cdef class WriteBatch:

@@ -6,6 +6,8 @@ from lsmkv_ext.coding cimport put_varint, varint_size
 from lsmkv_ext.memtable cimport entry_footprint
 from lsmkv_ext.types cimport MAX_KEY, MAX_VALUE, OP_DELETE, OP_DELETE_RANGE, OP_PUT
 
+from lsmkv_ext.errors import OptionError
+
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1:
     raise ValueError(f"a key is at most {MAX_KEY} bytes long, this one has {n}")
@@ -19,6 +21,10 @@ cdef int check_idle(const BatchC* b) except -1:
     if b.writers:
         raise BufferError("the batch is being written by another thread")
     return 0
+
+
+cdef int refuse_sync() except -1:
+    raise OptionError("this database has no log to sync (wal=None): flush() or sync() makes its writes durable")
 
 
 cdef size_t encoded_size(int op, size_t klen, size_t vlen) noexcept nogil:
@@ -56,6 +62,7 @@ cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* 
     encode_op(b.data + b.used, op, key, klen, value, vlen)
     b.used += n
     b.count += 1
+    b.deletes += op != OP_PUT
     b.footprint += entry_footprint(klen, vlen)
     return 0
 
@@ -131,6 +138,7 @@ cdef class WriteBatch:
         check_idle(&self.b)
         self.b.used = 0
         self.b.count = 0
+        self.b.deletes = 0
         self.b.footprint = 0
 
     def append(self, WriteBatch other not None):
@@ -152,6 +160,7 @@ cdef class WriteBatch:
         memcpy(self.b.data + self.b.used, other.b.data, n)
         self.b.used += n
         self.b.count += other.b.count
+        self.b.deletes += other.b.deletes
         self.b.footprint += other.b.footprint
 
     def write(self, *, sync=None):

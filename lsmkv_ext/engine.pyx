@@ -8,7 +8,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, refuse_value
+from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, refuse_sync, refuse_value
 from lsmkv_ext.block cimport BlockC, Entry
 from lsmkv_ext.coding cimport get_varint
 from lsmkv_ext.cursor cimport Cursor, Iterator, new_cursor, new_iterator
@@ -435,6 +435,8 @@ cdef class Engine:
                 raise_status(&st, self.log_.path)
             end = log.offset
             self.writes.log_bytes += n + 32
+        elif sync:
+            refuse_sync()
         mem_insert(m, key, klen, value, vlen, self.visible + 1, op, hash)
         self.visible += 1
         self.writes.bytes_written += klen + vlen
@@ -460,6 +462,8 @@ cdef class Engine:
         cdef const char* payload = b.data
         cdef LogWriter writer
         cdef Memtable memtable
+        if sync and self.log_ is None:
+            refuse_sync()
         if count == 0:
             # Nothing to write; whoever asks for a sync wants what came before it to be durable all the same.
             if self.sync_default if sync is None else sync:
@@ -488,7 +492,8 @@ cdef class Engine:
             raise_status(&st, self.path if writer is None else writer.path)
         self.visible = seq + count - 1
         self.writes.batches += 1
-        self.writes.puts += count
+        self.writes.puts += count - b.deletes
+        self.writes.deletes += b.deletes
         self.writes.bytes_written += n
         if log != NULL:
             end = log.offset

@@ -106,6 +106,19 @@ def test_views_are_ordered_and_start_over(db):
     assert not db.keys(b"x", b"y")
 
 
+def test_views_answered_no_for_keys_that_are_not_bytes_themselves(db):
+    """`memoryview(b"a") in db` was true and `memoryview(b"a") in db.keys()` false; a bound of 3 was three zeros."""
+    db[b"a"] = b"1"
+    for key in (bytearray(b"a"), memoryview(b"a")):
+        assert key in db and key in db.keys() and (key, b"1") in db.items()
+        assert b"a" in db.keys(start=key) and b"a" in db.keys(prefix=key) and b"a" not in db.keys(stop=key)
+    for wrong in (3, None):
+        with pytest.raises(TypeError):
+            assert wrong in db.keys()
+    with pytest.raises(TypeError):
+        assert b"a" in db.keys(3)
+
+
 @pytest.mark.parametrize("key", ["text", None, 3, 2.5, ["a"]])
 def test_keys_are_bytes(db, key):
     for call in (db.get, db.delete, db.__getitem__, lambda k: db.put(k, b""), lambda k: db.put(b"", k)):
@@ -128,6 +141,9 @@ def test_keys_are_bytes(db, key):
         lambda db: db.cursor().seek("text"),
         lambda db: db.approximate_size("text"),
         lambda db: db.prefixed_db("text"),
+        lambda db: "text" in db.keys(),
+        lambda db: ("text", b"") in db.items(),
+        lambda db: b"" in db.keys("text"),
     ],
 )
 def test_a_text_key_is_told_to_be_encoded(db, call):
@@ -214,6 +230,48 @@ def test_without_a_log_close_flushes(path):
         db[b"more"] = b"1"
     with lsmkv.open(path, wal=None) as db:
         assert len(db) == 501
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda db, sync: db.put(b"a", b"1", sync=sync),
+        lambda db, sync: db.put(bytearray(b"a"), b"1", sync=sync),
+        lambda db, sync: db.delete(b"kept", sync=sync),
+        lambda db, sync: db.delete_range(b"a", b"z", sync=sync),
+        lambda db, sync: db.delete_range(b"z", b"a", sync=sync),
+        lambda db, sync: db.write(lsmkv.WriteBatch(), sync=sync),
+        lambda db, sync: write_one_batch(db, sync),
+    ],
+)
+def test_a_synced_write_without_a_log_returned_and_was_not_durable(path, write):
+    with lsmkv.open(path, wal=None) as db:
+        db[b"kept"] = b"1"
+        with pytest.raises(lsmkv.OptionError, match="no log to sync"):
+            write(db, True)
+        assert dict(db) == {b"kept": b"1"}
+        write(db, False)
+
+
+def write_one_batch(db, sync):
+    with db.write_batch(sync=sync) as batch:
+        batch.put(b"a", b"1")
+
+
+def test_a_sync_without_a_log_is_a_flush(path):
+    with lsmkv.open(path, wal=None) as db:
+        db[b"a"] = b"1"
+        db.sync()
+        assert [name for name in names(path) if name.endswith(".sst")]
+        assert db._active.empty
+
+
+@pytest.mark.parametrize("options", [{"sync": True}, {"sync_interval_ms": 5}])
+def test_syncing_by_default_needs_a_log(path, options):
+    with pytest.raises(lsmkv.OptionError, match="need a log"):
+        lsmkv.open(path, wal=None, **options)
+    with lsmkv.open(path, wal=None) as db, pytest.raises(lsmkv.OptionError, match="need a log"):
+        db.set_options(sync_interval_ms=5)
 
 
 def test_an_interval_syncs_in_the_background(path):
@@ -745,10 +803,9 @@ def test_compression_is_chosen_per_level(path):
         db.flush()
         (flushed,) = db._versions.tables.values()
         plain = flushed.properties["data_bytes"]
-        fill(db, 1)  # a single table would just move down
-        db.compact_range()
-        (merged,) = db._versions.tables.values()
-        assert merged.properties["data_bytes"] < plain / 2
+        db.compact_range()  # nothing is in the way, but a move would leave it as it is
+        (packed,) = db._versions.tables.values()
+        assert packed.properties["data_bytes"] < plain / 2
 
 
 def test_set_options_takes_effect_on_new_tables(path):
@@ -814,6 +871,8 @@ def test_properties(db):
 
     for name in PROPERTIES:
         assert db.property(name)
+    with pytest.raises(TypeError, match="a property's name is a str, not bytes"):
+        db.property(b"lsmkv.levels")
 
 
 def test_explain(db):
@@ -840,6 +899,18 @@ def test_stats_follow_the_work_and_can_be_reset(db):
     stats = db.stats()
     assert stats.writes.puts == stats.reads.gets == stats.flush.count == 0
     assert stats.total.files == 1
+
+
+def test_deletes_in_a_batch_were_counted_as_puts(db):
+    with db.write_batch() as batch:
+        batch.put(b"a", b"1")
+        batch.delete(b"a")
+        other = db.write_batch()
+        other.delete_range(b"a", b"c")
+        batch.append(other)
+    db.delete_range(b"a", b"b")
+    writes = db.stats().writes
+    assert (writes.puts, writes.deletes, writes.batches) == (1, 3, 2)
 
 
 def test_stats_export(path):
@@ -928,6 +999,28 @@ def test_a_prefix_without_an_end_could_not_be_cleared(db):
     last[b""] = b"2"
     last.clear()
     assert list(db) == [b"\xfe"]
+
+
+def test_a_snapshot_below_a_prefix_could_not_be_closed(db):
+    users = db.prefixed_db(b"user:")
+    users[b"ada"] = b"1"
+    with users.snapshot() as frozen:
+        users[b"ada"] = b"2"
+        assert frozen[b"ada"] == b"1" and not frozen.closed
+    assert frozen.closed
+    with pytest.raises(lsmkv.ClosedError):
+        frozen[b"ada"]
+
+
+def test_a_batch_below_a_prefix_has_what_a_batch_has(db):
+    batch = db.prefixed_db(b"user:").write_batch()
+    batch[b"ada"] = b"1"
+    batch[b"alan"] = b"2"
+    del batch[b"ada"]
+    assert len(batch) == 3 and batch.size_bytes > 0
+    batch.write(sync=True)
+    assert dict(db) == {b"user:alan": b"2"}
+    assert db.stats().log.syncs == 1
 
 
 def test_batches_below_prefixes_can_be_appended(db):
