@@ -180,11 +180,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         limit = _limit(args)
-        _check_plot(args.plot)
+        _check_outputs(args)
+        old = _load(args.compare) if args.compare else None
         gathered = _load(args.load) if args.load else _run(to_settings(args), words)
         _show(gathered)
         _save(gathered, args)
-        return _compare(gathered, args.compare, limit) if args.compare else 0
+        return _compare(gathered, old, args.compare, limit) if old is not None else 0
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
@@ -205,10 +206,19 @@ def _limit(args: argparse.Namespace) -> float | None:
     return parse_percent(args.fail_if_slower) if args.fail_if_slower else None
 
 
-def _check_plot(path: str | None) -> None:
+def _check_outputs(args: argparse.Namespace) -> None:
     """Before the run, not after it."""
-    if path and find_spec("matplotlib") is None:
+    from .store import check_place
+
+    for path in (args.json, args.slim_json, args.csv, args.markdown, args.plot):
+        if path:
+            check_place(path)
+    if args.plot and find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib (pip install lsmkv[bench])")
+    if args.plot:
+        from .plot import check_format
+
+        check_format(args.plot)
 
 
 def _list() -> int:
@@ -277,13 +287,13 @@ def _save(gathered: Any, args: argparse.Namespace) -> None:
         save_plot(gathered, args.plot)
 
 
-def _compare(gathered: Any, old: str, limit: float | None) -> int:
+def _compare(gathered: Any, old: Any, name: str, limit: float | None) -> int:
     from .compare import change_rows, changes, judged
     from .report import plain
 
-    found = changes(_load(old), gathered)
+    found = changes(old, gathered)
     if not found:
-        raise ValueError(f"{old} has no workload in common with this result")
+        raise ValueError(f"{name} has no workload in common with this result")
     print("\n" + plain(*change_rows(found)))
     slow = judged(found, gathered, limit) if limit is not None else []
     for change in slow:

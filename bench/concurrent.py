@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from lsmkv_ext.keystream import Mix, Stream
 from lsmkv_ext.latency import Driver, Histogram
 
 from .session import Outcome, Session
 from .settings import Settings
-from .work import GET, PUT, SCAN, UPDATE, Chunk, Work, chunk_size, distribution_stream
+from .work import GET, PUT, SCAN, UPDATE, Chunk, Work, chunk_size, distribution_stream, largest_value
 
-PREPARED = 1 << 18  # operations made ahead per thread; longer runs go through them again
+# Operations made ahead per thread, and bytes of their values; longer runs go through them again.
+PREPARED = 1 << 18
+PREPARED_BYTES = 256 << 20
 
 
 class _Player:
@@ -22,6 +25,8 @@ class _Player:
     def __init__(self, work: Work, ops: int, driver: Driver, cfg: Settings) -> None:
         size = min(chunk_size(cfg), 4096)
         count = min(ops, PREPARED)
+        if work.writes:
+            count = min(count, max(1, PREPARED_BYTES // max(1, largest_value(cfg))))
         self.chunks: list[Chunk] = [
             work.take(min(size, count - at), apply=False) for at in range(0, count, size)
         ]
@@ -37,9 +42,10 @@ class _Player:
             for chunk in self.chunks:
                 if stop() or done >= ops:
                     return
-                kept = self.driver.run(chunk.codes, chunk.keys, chunk.values, chunk.lengths)
-                self.kept.append((chunk, kept))
-                done += len(chunk.keys)
+                part = chunk.first(ops - done)
+                kept = self.driver.run(part.codes, part.keys, part.values, part.lengths)
+                self.kept.append((part, kept))
+                done += len(part.keys)
 
     def enter(self) -> None:
         """Enters the writes that were really made in the ledger."""
@@ -99,13 +105,23 @@ def _driver(session: Session, cfg: Settings) -> Driver:
 
 
 def _player(
-    session: Session, cfg: Settings, op: int, kind: str, ops: int, thread: int, **more: Any
+    session: Session,
+    cfg: Settings,
+    op: int,
+    stream_of: Callable[[int], Stream],
+    ops: int,
+    thread: int,
+    *,
+    salt: str,
+    mix_of: Callable[[Stream, int], Mix] | None = None,
+    **more: Any,
 ) -> _Player:
     from .workloads import salted
 
-    seed = salted(cfg, f"{kind}{op}", session) + 7919 * (thread + 1)
-    stream = distribution_stream(kind, cfg.num, seed)
-    work = Work(cfg, session.ledger, session.values(cfg), session.generation, stream, op, **more)
+    seed = salted(cfg, f"{salt}{op}", session) + 7919 * (thread + 1)
+    stream = stream_of(seed)
+    mix = mix_of(stream, seed) if mix_of is not None else None
+    work = Work(cfg, session.ledger, session.values(cfg), session.generation, stream, op, mix=mix, **more)
     return _Player(work, ops, _driver(session, cfg), cfg)
 
 
@@ -129,12 +145,13 @@ def _finish(
 
 
 def run_threads(
-    session: Session, cfg: Settings, op: int, kind: str, ops: int, *, suffix: bytes = b""
+    session: Session, cfg: Settings, op: int, stream_of: Callable[[int], Stream], ops: int, **more: Any
 ) -> Outcome:
-    """`threads` threads, each doing `ops` operations of one kind."""
-    if op in (PUT, UPDATE):
+    """`threads` threads, each doing `ops` operations of one kind, or of a mix."""
+    if op in (PUT, UPDATE) or "mix_of" in more:
         session.next_generation(cfg)
-    players = [_player(session, cfg, op, kind, ops, t, suffix=suffix) for t in range(cfg.threads)]
+    players = [_player(session, cfg, op, stream_of, ops, t, **more) for t in range(cfg.threads)]
+    _show_live(session, players)
     deadline = time.perf_counter() + cfg.duration if cfg.duration else None
 
     def stop() -> bool:
@@ -151,15 +168,27 @@ def run_threads(
     return outcome
 
 
+def _show_live(session: Session, players: list[_Player]) -> None:
+    """Their latencies are those of the progress line."""
+    session.recording = [player.driver.hist for player in players if player.driver.hist is not None]
+
+
 def while_writing(session: Session, cfg: Settings, op: int) -> Outcome:
     """`threads` timed readers, and a writer until they are done, at `rate` writes a second if that is set."""
     ops = cfg.reads or cfg.num
     length = max(1, cfg.seek_nexts) if op == SCAN else 1
+    kind = cfg.distribution
+
+    def stream_of(seed: int) -> Stream:
+        return distribution_stream(kind, cfg.num, seed)
+
     readers = [
-        _player(session, cfg, op, cfg.distribution, ops, t, scan_length=length) for t in range(cfg.threads)
+        _player(session, cfg, op, stream_of, ops, t, salt=kind, scan_length=length)
+        for t in range(cfg.threads)
     ]
+    _show_live(session, readers)
     session.next_generation(cfg)
-    writer = _player(session, cfg, PUT, cfg.distribution, PREPARED // 4, 1000)
+    writer = _player(session, cfg, PUT, stream_of, PREPARED // 4, 1000, salt=kind)
     over = threading.Event()
     deadline = time.perf_counter() + cfg.duration if cfg.duration else None
 

@@ -11,6 +11,7 @@ from lsmkv_ext.keystream import Stream, Values, make_keys
 from .checks import WrongAnswer
 from .session import Outcome, Session
 from .settings import Settings
+from .until import Until
 from .workloads import outcome_of
 
 
@@ -24,9 +25,10 @@ def _drive(
     session: Session, cfg: Settings, fn: Callable[[Any], Any], args: list[Any], ops: int, size: int
 ) -> Outcome:
     driver = session.driver(replace(cfg, check_every=0))
-    while driver.ops < ops:
+    until = Until(cfg, ops)
+    while not until.over(driver.ops):
         driver.each(fn, args)
-        session.tick(driver.ops, ops, driver.ns / 1e9)
+        session.tick(driver.ops, until.total, driver.ns / 1e9)
     return outcome_of(driver, session, driver.ops, moved=driver.ops * size)
 
 

@@ -36,6 +36,8 @@ class Lines:
             self.result(event["result"])
         elif kind == "skip":
             self.say(f"{self.whose(event)}{event['workload']:<12} : left out, {event['message']}")
+        elif kind == "note":
+            self.say(f"{self.whose(event)}{event['workload']:<12} : {event['message']}")
 
     def result(self, result: dict[str, Any]) -> None:
         self.repeats.append(result)

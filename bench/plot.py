@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 from lsmkv_ext.latency import Histogram
@@ -11,6 +12,14 @@ from .report import engine_order
 from .runner import Gathered
 from .suites import HIDDEN
 from .table import cells, ratio
+
+
+def check_format(path: str) -> None:
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kind, known = os.path.splitext(path)[1][1:].lower(), FigureCanvasBase.get_supported_filetypes()
+    if kind and kind not in known:
+        raise ValueError(f"--plot cannot draw {kind!r}; it can {', '.join(sorted(known))}")
 
 
 def save_plot(gathered: Gathered, path: str) -> None:

@@ -8,6 +8,7 @@ from lsmkv_ext.latency import Histogram
 
 from .engines.base import human
 from .runner import Gathered
+from .settings import Settings
 from .stats import summarize
 from .suites import HIDDEN
 from .table import Cell, cells, ratio, ratio_range
@@ -193,6 +194,17 @@ def plain(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
+def _value_words(s: Settings) -> str:
+    kind = s.value_size_distribution
+    size = {
+        "fixed": f"{s.value_size} bytes",
+        "uniform": f"{s.value_size_min} to {s.value_size_max} bytes",
+        "normal": f"{s.value_size_min} to {s.value_size_max} bytes, mostly in the middle",
+    }.get(kind, f"sizes by {kind}")
+    share = "half compressible" if s.compression_ratio == 0.5 else f"compressible to {s.compression_ratio:.0%}"
+    return f"{size} ({share})"
+
+
 def markdown_page(gathered: Gathered) -> str:
     """The page that is committed beside the JSON file."""
     m, s = gathered.machine, gathered.settings
@@ -203,7 +215,7 @@ def markdown_page(gathered: Gathered) -> str:
         f"- command: `{gathered.command}`",
         f"- machine: {m['cpu']}, {m['cores']} cores, {human(m['memory'])}, {m['system']}, {m['filesystem']}",
         f"- versions: Python {m['python']}, {versions}; commit {m['commit'] or 'unknown'}",
-        f"- {s.num:,} keys of {s.key_size} bytes, values of {s.value_size} bytes (half compressible),"
+        f"- {s.num:,} keys of {s.key_size} bytes, values of {_value_words(s)},"
         f" seed {s.seed}, {s.runs} interleaved runs, medians; load average at the start {m['load']:.1f}",
         "",
         "## Ratios",

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from .engines import Missing, version_of
+from .engines import Missing, engine_class, version_of
 from .settings import Settings
 from .steps import parse_steps
 from .work import check_words
@@ -59,7 +59,10 @@ class Gathered:
         if data.get("schema") != SCHEMA:
             raise ValueError(f"result file has schema {data.get('schema')!r}, this program reads {SCHEMA}")
         names = ("results", "versions", "left_out", "mappings", "skipped", "machine", "command")
-        return cls(Settings.from_dict(data["settings"]), **{name: data[name] for name in names})
+        try:
+            return cls(Settings.from_dict(data["settings"]), **{name: data[name] for name in names})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"result file is not complete: {error}") from None
 
 
 Listener = Callable[[dict[str, Any]], None]
@@ -77,9 +80,15 @@ def installed(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
     left_out: dict[str, str] = {}
     for name in settings.engines:
         try:
-            versions[name] = version_of(name)
+            version = version_of(name)
         except Missing as error:
             left_out[name] = str(error)
+            continue
+        longest = engine_class(name).max_key
+        if longest is not None and settings.key_size > longest:
+            left_out[name] = f"{name}: its keys have at most {longest} bytes, not {settings.key_size}"
+        else:
+            versions[name] = version
     return versions, left_out
 
 
@@ -89,9 +98,11 @@ def run_all(settings: Settings, listen: Listener) -> Gathered:
     settings.resolved()
     steps = parse_steps(settings.benchmarks)
     for step in steps:
-        find(step.name)
-        check_words(settings.but(step.flags).resolved())
+        cfg = find(step.name).settings(settings.but(step.flags))
+        check_words(cfg.resolved())
     versions, left_out = installed(settings)
+    if not versions:
+        raise RunFailed("no engine is left to run: " + "; ".join(left_out.values()))
     gathered = Gathered(settings, versions=versions, left_out=left_out)
     root = settings.db or tempfile.mkdtemp(prefix="lsmkv-bench-")
     os.makedirs(root, exist_ok=True)
@@ -111,11 +122,28 @@ def _run_once(run: int, steps: int, root: str, gathered: Gathered, listen: Liste
     names = list(gathered.versions)
     with ExitStack() as workers:
         team = {name: workers.enter_context(Worker(name, run, root, gathered, listen)) for name in names}
+        for worker in team.values():
+            worker.get_ready()
         for step in range(steps):
             for name in rotation(names, run + step):
                 team[name].take_turn()
         for worker in team.values():
             worker.finish()
+
+
+# In every folder that a run made, so that no other is ever removed: a user's own may have an engine's name.
+MARK = "made-by-lsmkv-bench"
+
+
+def _make_empty(folder: str) -> None:
+    """A new folder in the place of what an earlier run left there."""
+    if os.path.isdir(folder) and os.listdir(folder):
+        if not os.path.isfile(os.path.join(folder, MARK)):
+            raise ValueError(f"{folder} is in the way: no run of lsmkv-bench made it, so none removes it")
+        shutil.rmtree(folder)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, MARK), "w", encoding="utf-8"):
+        pass
 
 
 class Worker:
@@ -128,13 +156,13 @@ class Worker:
         self.listen = listen
         settings = gathered.settings
         self.folder = os.path.join(root, engine)
-        if not settings.use_existing_db and os.path.isdir(self.folder):
-            shutil.rmtree(self.folder)
+        if not settings.use_existing_db:
+            _make_empty(self.folder)
         os.makedirs(self.folder, exist_ok=True)
         self.keep = settings.db is not None
         command = [sys.executable, "-m", "lsmkv_bench.worker"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._say({"settings": settings.to_dict(), "engine": engine, "folder": self.folder, "keep": self.keep})
+        self.process.send_signal(signal.SIGSTOP)
 
     def __enter__(self) -> Worker:
         return self
@@ -145,6 +173,14 @@ class Worker:
         self.process.communicate()
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def get_ready(self) -> None:
+        """Imports, and what the timer costs: also a turn, in which nobody else runs."""
+        orders = {"settings": self.gathered.settings.to_dict(), "engine": self.engine, "folder": self.folder}
+        self.process.send_signal(signal.SIGCONT)
+        self._say({**orders, "keep": self.keep})
+        self._hear("ready")
+        self.process.send_signal(signal.SIGSTOP)
 
     def take_turn(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -184,7 +220,7 @@ class Worker:
         if code == REFUSED:
             raise RunFailed(f"{self.engine}: {message}")
         if code:
-            raise RunFailed(f"{self.engine}: its process ended with {code}")
+            raise RunFailed(f"{self.engine}: {message or f'its process ended with {code}'}")
 
     def _take(self, event: dict[str, Any]) -> None:
         event.update(engine=self.engine, run=self.run)

@@ -57,6 +57,7 @@ class Outcome:
     cpu: float | None = None  # processor seconds of the threads that did it, None if not measured
     lines: list[str] = field(default_factory=list)
     detail: dict[str, Any] = field(default_factory=dict)
+    timer_ns: float = 0.0  # what recording a latency cost, already taken off `seconds`
 
 
 class Session:
@@ -76,7 +77,7 @@ class Session:
         self.stored = 0  # bytes that reached storage since then
         self.timer_ns = timer_cost() if settings.latency else 0.0
         self._makers: dict[tuple[Any, ...], Values] = {}
-        self._hist: Histogram | None = None
+        self.recording: list[Histogram] = []  # of the workload under way, one for each thread
         self._last_tick = 0.0
         self._series: list[tuple[float, int]] = []
         self.base_rss = probe.rss()
@@ -145,8 +146,9 @@ class Session:
 
     def driver(self, cfg: Settings, **calls: Any) -> Driver:
         """A driver whose histogram feeds the progress line."""
-        self._hist = Histogram() if cfg.latency else None
-        return Driver(**calls, hist=self._hist, check_every=cfg.check_every)
+        hist = Histogram() if cfg.latency else None
+        self.recording = [hist] if hist is not None else []
+        return Driver(**calls, hist=hist, check_every=cfg.check_every)
 
     def tick(self, done: int, total: int | None, seconds: float) -> None:
         """Between chunks: reports progress now and then, never inside the clock."""
@@ -156,9 +158,12 @@ class Session:
         self._last_tick = now
         self._series.append((round(seconds, 4), done))
         event = {"event": "progress", "done": done, "total": total, "seconds": seconds}
-        if self._hist is not None:
-            event["p99"] = self._hist.percentile(99)
-            event["stalls"] = self._hist.above(STALL_NS)[0]
+        if self.recording:
+            hist = Histogram()
+            for one in self.recording:
+                hist.merge(one)
+            event["p99"] = hist.percentile(99)
+            event["stalls"] = hist.above(STALL_NS)[0]
         self.emit(event)
 
     @contextmanager
@@ -166,6 +171,7 @@ class Session:
         """Resources used in the block, settling included if the block asks for it."""
         probe.reset_peak()
         self._series = []
+        self.recording = []
         self._last_tick = time.perf_counter()
         before = probe.Usage.now()
         used: dict[str, Any] = {}
@@ -204,7 +210,7 @@ class Session:
             "user_bytes_written": outcome.written,
             "write_amplification": amplification,
             "checked": self.checker.checked,
-            "timer_ns": self.timer_ns if outcome.hist is not None else 0.0,
+            "timer_ns": outcome.timer_ns,
             "lines": outcome.lines,
             "detail": outcome.detail,
             **used,

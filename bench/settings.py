@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -72,8 +73,21 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
+        for name in ("duration", "report_interval_seconds"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be a number of seconds, not {getattr(self, name)}")
         if not self.engines:
             raise ValueError("no engines given")
+        if len(set(self.engines)) < len(self.engines):
+            raise ValueError(f"an engine is named twice: {', '.join(self.engines)}")
+        if not (self.bits_per_key == "auto" or self.peer_bits_per_key >= 0):
+            raise ValueError(f"bits_per_key must be at least 0, not {self.bits_per_key}")
+        if self.value_size_distribution in ("uniform", "normal") and self.value_size_min > self.value_size_max:
+            raise ValueError(
+                f"value_size_min {self.value_size_min} is above value_size_max {self.value_size_max}"
+            )
+        if self.sync and self.disable_wal:
+            raise ValueError("sync needs the log that disable_wal turns off")
         if self.compression not in ("lz4", "none"):
             raise ValueError(f"compression {self.compression!r} is not lz4 or none")
         if not 0 < self.compression_ratio <= 1:
@@ -87,6 +101,11 @@ class Settings:
     def peer_cache_size(self) -> int:
         """What a peer's block cache gets: lsmkv's borrows one idle write buffer, so theirs is larger by that."""
         return self.cache_size + self.write_buffer_size
+
+    @property
+    def peer_bits_per_key(self) -> float:
+        """What a peer's filters get: "auto" has 10 bits per key to spread."""
+        return 10.0 if isinstance(self.bits_per_key, str) else self.bits_per_key
 
     def but(self, changes: dict[str, str]) -> Settings:
         """A copy with fields given as text, as in `fillsync:threads=8`."""
@@ -134,7 +153,7 @@ def parse_size(text: str) -> int:
     unit = plain[-1:] if plain[-1:] in UNITS else ""
     try:
         return int(float(plain.removesuffix(unit)) * UNITS[unit])
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"not a size: {text!r}") from None
 
 
@@ -153,7 +172,7 @@ def parse_count(text: str) -> int:
     factor = {"k": 1000, "m": 1_000_000}.get(plain[-1:], 1)
     try:
         return int(float(plain if factor == 1 else plain[:-1]) * factor)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"not a number: {text!r}") from None
 
 

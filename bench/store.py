@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 from typing import Any
@@ -38,6 +39,15 @@ def _parent(path: str) -> None:
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
 
 
+def check_place(path: str) -> None:
+    """A file that cannot be written is refused before the run, not after it."""
+    _parent(path)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not os.access(path if os.path.exists(path) else os.path.dirname(os.path.abspath(path)), os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
 def save_json(gathered: Gathered, path: str, *, slim: bool = False) -> None:
     """`slim` leaves out the raw histograms and time series: a file to commit."""
     data = gathered.to_dict()
@@ -64,7 +74,13 @@ def save_text(text: str, path: str) -> None:
 
 def load_json(path: str) -> Gathered:
     with open(path, encoding="utf-8") as file:
-        return Gathered.from_dict(json.load(file))
+        try:
+            data = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON file: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is no result of lsmkv-bench")
+    return Gathered.from_dict(data)
 
 
 def save_csv(gathered: Gathered, path: str) -> None:

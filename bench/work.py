@@ -24,6 +24,20 @@ class Chunk:
     wanted: bytes | bytearray  # generation each operation finds before it runs, 0 for "not there"
     generation: int
 
+    def first(self, count: int) -> Chunk:
+        """Its first operations."""
+        if count >= len(self.keys):
+            return self
+        return Chunk(
+            self.codes[:count],
+            self.numbers[:count],
+            self.keys[:count],
+            self.values[:count] if self.values is not None else None,
+            self.lengths[:count] if self.lengths is not None else None,
+            self.wanted[:count],
+            self.generation,
+        )
+
     @property
     def user_bytes(self) -> int:
         """Bytes of key and value that the writes among the operations carry."""
@@ -105,7 +119,10 @@ class Work:
         return Chunk(codes, numbers, keys, values, lengths, wanted, self.generation)
 
 
+def largest_value(cfg: Settings) -> int:
+    return cfg.value_size if cfg.value_size_distribution == "fixed" else cfg.value_size_max
+
+
 def chunk_size(cfg: Settings) -> int:
     """Operations per chunk, fewer where values are large."""
-    largest = cfg.value_size if cfg.value_size_distribution == "fixed" else cfg.value_size_max
-    return max(1, min(CHUNK, CHUNK_BYTES // max(1, largest + cfg.key_size)))
+    return max(1, min(CHUNK, CHUNK_BYTES // max(1, largest_value(cfg) + cfg.key_size)))

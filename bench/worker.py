@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Any, TextIO
 
 from . import probe
@@ -32,6 +33,7 @@ def main() -> int:
     settings = Settings.from_dict(orders["settings"]).resolved()
     gc.disable()  # its pauses would be charged to whoever happens to run
     session = Session(orders["engine"], orders["folder"], settings, emit)
+    emit({"event": "ready"})
     steps = iter(enumerate(parse_steps(settings.benchmarks)))
     try:
         for line in sys.stdin:
@@ -51,6 +53,9 @@ def main() -> int:
     except Refused as error:
         emit({"event": "refused", "message": str(error)})
         return REFUSED
+    except Exception as error:
+        emit({"event": "failed", "message": f"{type(error).__name__}: {error}"})
+        raise
     emit({"event": "end"})
     return 0
 
@@ -68,8 +73,10 @@ def run_step(session: Session, settings: Settings, step: Step, index: int) -> No
         message = f"{session.engine_type.name} keeps no order"
         session.emit({"event": "skip", "workload": step.label, "message": message})
         return
-    cfg = settings.but(step.flags).resolved()
-    cfg = workload.prepare(cfg) if workload.prepare else cfg
+    cfg = workload.settings(settings.but(step.flags)).resolved()
+    if cfg.threads > 1 and not workload.threads:
+        session.emit({"event": "note", "workload": step.label, "message": "runs in one thread"})
+        cfg = replace(cfg, threads=1)
     if workload.fresh:
         os.sync()  # what others left to write would otherwise be written in this one's time
         probe.warm_memory()

@@ -16,6 +16,7 @@ from lsmkv_ext.latency import Driver, Histogram
 
 from .session import Outcome, Session
 from .settings import Settings
+from .until import Until
 from .work import DELETE, GET, PUT, SCAN, UPDATE, Work, chunk_size, distribution_stream
 
 Run = Callable[[Session, Settings], Outcome]
@@ -30,6 +31,11 @@ class Workload:
     writes: bool = False  # leaves background work behind, so it is followed by settling
     prepare: Callable[[Settings], Settings] | None = None  # what the name itself implies, e.g. sync
     ordered: bool = False  # needs keys in order
+    threads: bool = False  # can run in several
+
+    def settings(self, cfg: Settings) -> Settings:
+        """With what the name implies."""
+        return self.prepare(cfg) if self.prepare else cfg
 
 
 # -- loops ------------------------------------------------------------------------------------------------
@@ -39,7 +45,8 @@ def outcome_of(driver: Driver, session: Session, calls: int, *, moved: int = 0, 
     """What the driver did, its time less what taking the timestamps of its `calls` cost."""
     cost = session.timer_ns * calls if driver.hist is not None else 0.0
     seconds, cpu = (max(ns - cost, ns * 0.05) / 1e9 for ns in (driver.ns, driver.cpu_ns))
-    return Outcome(driver.ops, seconds, None, moved, written, driver.hist, cpu)
+    timer = session.timer_ns if driver.hist is not None else 0.0
+    return Outcome(driver.ops, seconds, None, moved, written, driver.hist, cpu, timer_ns=timer)
 
 
 def run_work(
@@ -47,16 +54,14 @@ def run_work(
 ) -> Outcome:
     """`ops` operations (or `duration` seconds of them) in one thread."""
     size, done, written = chunk_size(cfg), 0, 0
-    deadline = time.perf_counter() + cfg.duration if cfg.duration else None
-    while deadline is not None or done < ops:
-        chunk = work.take(size if deadline else min(size, ops - done))
+    until = Until(cfg, ops)
+    while not until.over(done):
+        chunk = work.take(until.room(done, size))
         kept = driver.run(chunk.codes, chunk.keys, chunk.values, chunk.lengths)
         session.checker.chunk(chunk, kept, exact=exact)
         done += len(chunk.keys)
         written += chunk.user_bytes
-        session.tick(done, None if deadline else ops, driver.ns / 1e9)
-        if deadline is not None and time.perf_counter() >= deadline:
-            break
+        session.tick(done, until.total, driver.ns / 1e9)
     return outcome_of(driver, session, done, moved=written + driver.bytes_read, written=written)
 
 
@@ -64,6 +69,13 @@ def make_work(session: Session, cfg: Settings, stream: Stream, op: int, **more: 
     writing = op in (PUT, UPDATE) or more.get("mix") is not None
     generation = session.next_generation(cfg) if writing else session.generation
     return Work(cfg, session.ledger, session.values(cfg), generation, stream, op, **more)
+
+
+def streams(kind: str, span: int) -> Callable[[int], Stream]:
+    """Makes the stream of a seed: each thread has one of its own."""
+    if kind == "power":
+        return lambda seed: Stream("power", span, seed)
+    return lambda seed: distribution_stream(kind, span, seed)
 
 
 def salted(cfg: Settings, salt: str, session: Session) -> int:
@@ -82,7 +94,7 @@ def fill(kind: str, share: float = 1.0) -> Run:
         engine = session.engine
         assert engine is not None
         if cfg.threads > 1:
-            return run_threads(session, cfg, PUT, kind, ops)
+            return run_threads(session, cfg, PUT, streams(kind, cfg.num), ops, salt=kind)
         stream = distribution_stream(kind, cfg.num, salted(cfg, kind, session))
         work = make_work(session, cfg, stream, PUT)
         return run_work(session, cfg, work, ops, session.driver(cfg, put=engine.put))
@@ -97,15 +109,16 @@ def fill_batch(session: Session, cfg: Settings) -> Outcome:
     work = make_work(session, cfg, Stream("uniform", cfg.num, salted(cfg, "batch", session)), PUT)
     driver = session.driver(cfg)
     written = calls = 0
-    while driver.ops < ops:
+    until = Until(cfg, ops)
+    while not until.over(driver.ops):
         batches = []
-        for _ in range(max(1, min(chunk_size(cfg) // size, -(-(ops - driver.ops) // size)))):
+        for _ in range(max(1, -(-until.room(driver.ops, chunk_size(cfg)) // size))):
             chunk = work.take(size)
             batches.append(list(zip(chunk.keys, chunk.values or (), strict=True)))
             written += chunk.user_bytes
         driver.each(engine.write_many, batches, size)
         calls += len(batches)
-        session.tick(driver.ops, ops, driver.ns / 1e9)
+        session.tick(driver.ops, until.total, driver.ns / 1e9)
     outcome = outcome_of(driver, session, calls, moved=written, written=written)
     outcome.detail["batch_size"] = size
     return outcome
@@ -121,7 +134,7 @@ def change(op: int) -> Run:
         assert engine is not None
         ops = cfg.writes or cfg.num
         if cfg.threads > 1:
-            return run_threads(session, cfg, op, cfg.distribution, ops)
+            return run_threads(session, cfg, op, streams(cfg.distribution, cfg.num), ops, salt=cfg.distribution)
         stream = distribution_stream(cfg.distribution, cfg.num, salted(cfg, f"change{op}", session))
         work = make_work(session, cfg, stream, op)
         driver = session.driver(cfg, get=engine.get, put=engine.put, delete=engine.delete)
@@ -150,10 +163,10 @@ def read_points(salt: str, *, suffix: bytes = b"", share: float = 1.0) -> Run:
         engine = session.engine
         assert engine is not None
         ops = cfg.reads or cfg.num
+        stream_of = streams(cfg.distribution, max(1, int(cfg.num * share)))
         if cfg.threads > 1:
-            return run_threads(session, cfg, GET, cfg.distribution, ops, suffix=suffix)
-        span = max(1, int(cfg.num * share))
-        stream = distribution_stream(cfg.distribution, span, salted(cfg, salt, session))
+            return run_threads(session, cfg, GET, stream_of, ops, salt=cfg.distribution, suffix=suffix)
+        stream = stream_of(salted(cfg, salt, session))
         reads = engine.frozen()
         driver = session.driver(cfg, get=reads.get)
         try:
@@ -173,7 +186,8 @@ def read_all(*, reverse: bool) -> Run:
         limit = min(cfg.reads or cfg.num, session.ledger.present)
         driver = session.driver(cfg)
         iterator = engine.items(reverse=reverse)
-        while driver.ops < limit:
+        until = Until(cfg, limit)
+        while driver.ops < limit and not until.over(driver.ops):
             start = driver.ops
             taken, kept = driver.iterate(iterator, min(65536, limit - start))
             session.checker.walk(kept, start, reverse=reverse)
@@ -191,12 +205,16 @@ def read_all(*, reverse: bool) -> Run:
 def seek_random(session: Session, cfg: Settings) -> Outcome:
     engine = session.engine
     assert engine is not None
-    stream = distribution_stream(cfg.distribution, cfg.num, salted(cfg, "seek", session))
-    work = make_work(session, cfg, stream, SCAN, scan_length=max(1, cfg.seek_nexts))
+    from .concurrent import run_threads
+
+    stream_of, length, ops = streams(cfg.distribution, cfg.num), max(1, cfg.seek_nexts), cfg.reads or cfg.num
+    if cfg.threads > 1:
+        return run_threads(session, cfg, SCAN, stream_of, ops, salt=cfg.distribution, scan_length=length)
+    work = make_work(session, cfg, stream_of(salted(cfg, "seek", session)), SCAN, scan_length=length)
     reads = engine.frozen()
     driver = session.driver(cfg, scan=reads.scan)
     try:
-        outcome = run_work(session, cfg, work, cfg.reads or cfg.num, driver)
+        outcome = run_work(session, cfg, work, ops, driver)
     finally:
         reads.close()
     outcome.detail.update(seek_nexts=cfg.seek_nexts, items=driver.found)
@@ -211,12 +229,14 @@ def multi_read(session: Session, cfg: Settings) -> Outcome:
     work = make_work(session, cfg, stream, GET)
     driver = session.driver(replace(cfg, check_every=cfg.check_every * size))
     calls = 0
-    while driver.ops < ops:
-        chunks = [work.take(size) for _ in range(max(1, min(CHUNKS_AT_ONCE, -(-(ops - driver.ops) // size))))]
+    until = Until(cfg, ops)
+    while not until.over(driver.ops):
+        some = -(-until.room(driver.ops, CHUNKS_AT_ONCE * size) // size)
+        chunks = [work.take(size) for _ in range(some)]
         for i, got in driver.each(engine.multi_get, [chunk.keys for chunk in chunks], size):
             session.checker.chunk(chunks[i], list(enumerate(got)))
         calls += len(chunks)
-        session.tick(driver.ops, ops, driver.ns / 1e9)
+        session.tick(driver.ops, until.total, driver.ns / 1e9)
     outcome = outcome_of(driver, session, calls)
     outcome.detail["batch_size"] = size
     return outcome
@@ -226,10 +246,10 @@ def new_iterator(session: Session, cfg: Settings) -> Outcome:
     engine = session.engine
     assert engine is not None
     driver = session.driver(replace(cfg, check_every=0))
-    ops = min(cfg.reads or cfg.num, 200_000)
-    while driver.ops < ops:
-        driver.each(engine.new_iterator, [None] * min(4096, ops - driver.ops))
-        session.tick(driver.ops, ops, driver.ns / 1e9)
+    until = Until(cfg, min(cfg.reads or cfg.num, 200_000))
+    while not until.over(driver.ops):
+        driver.each(engine.new_iterator, [None] * until.room(driver.ops, 4096))
+        session.tick(driver.ops, until.total, driver.ns / 1e9)
     return outcome_of(driver, session, driver.ops)
 
 
@@ -298,15 +318,27 @@ def mixed(
     def run(session: Session, cfg: Settings) -> Outcome:
         engine = session.engine
         assert engine is not None
+        from .concurrent import run_threads
+
         seed = salted(cfg, salt, session)
-        kind = distribution or cfg.distribution
         span = max(session.ledger.following(session.ledger.capacity - 1, -1) or 0, cfg.num - 1) + 1
-        stream = Stream("power", span, seed) if kind == "power" else distribution_stream(kind, span, seed)
-        mix = Mix(stream, weights, seed, scan)
+        stream_of = streams(distribution or cfg.distribution, span)
+        ops = cfg.reads or cfg.num
+
+        def mix_of(stream: Stream, seed: int) -> Mix:
+            return Mix(stream, weights, seed, scan)
+
+        if cfg.threads > 1:
+            outcome = run_threads(session, cfg, GET, stream_of, ops, salt=salt, mix_of=mix_of)
+            outcome.found = None
+            outcome.detail["weights"] = weights
+            return outcome
+        stream = stream_of(seed)
+        mix = mix_of(stream, seed)
         driver = session.driver(cfg, get=engine.get, put=engine.put, delete=engine.delete, scan=engine.scan)
         work = make_work(session, cfg, stream, GET, mix=mix)
         pure = "scan" not in weights
-        outcome = run_work(session, cfg, work, cfg.reads or cfg.num, driver, exact=pure)
+        outcome = run_work(session, cfg, work, ops, driver, exact=pure)
         outcome.detail["weights"] = weights
         return outcome
 
@@ -365,30 +397,34 @@ YCSB: dict[str, tuple[dict[str, float], str]] = {
 }
 
 WORKLOADS: dict[str, Workload] = {
-    "fillseq": Workload(fill("sequential"), "writes in key order", True, True),
-    "fillrandom": Workload(fill("uniform"), "writes in random order, keys repeat", True, True),
-    "filluniquerandom": Workload(fill("unique"), "writes each key once in random order", True, True),
-    "fillsync": Workload(fill("uniform", 0.001), "num/1000 writes, each synced", True, True, _synced),
-    "fill100k": Workload(fill("uniform", 0.001), "num/1000 writes of 100 kB values", True, True, _large),
+    "fillseq": Workload(fill("sequential"), "writes in key order", True, True, threads=True),
+    "fillrandom": Workload(fill("uniform"), "writes in random order, keys repeat", True, True, threads=True),
+    "filluniquerandom": Workload(fill("unique"), "writes each key once in random order", True, True, threads=True),
+    "fillsync": Workload(fill("uniform", 0.001), "num/1000 writes, each synced", True, True, _synced, threads=True),
+    "fill100k": Workload(fill("uniform", 0.001), "num/1000 writes of 100 kB values", True, True, _large, threads=True),
     "fillbatch": Workload(fill_batch, "random writes in batches of batch_size (1000)", True, True),
-    "overwrite": Workload(change(PUT), "random writes over an existing database", writes=True),
-    "updaterandom": Workload(change(UPDATE), "random read-modify-writes", writes=True),
+    "overwrite": Workload(change(PUT), "random writes over an existing database", writes=True, threads=True),
+    "updaterandom": Workload(change(UPDATE), "random read-modify-writes", writes=True, threads=True),
     "deleteseq": Workload(delete_sequential, "deletes in key order", writes=True),
-    "deleterandom": Workload(change(DELETE), "deletes in random order", writes=True),
+    "deleterandom": Workload(change(DELETE), "deletes in random order", writes=True, threads=True),
     "readseq": Workload(read_all(reverse=False), "iterates over all records", ordered=True),
     "readreverse": Workload(read_all(reverse=True), "iterates backwards", ordered=True),
-    "readrandom": Workload(read_points("read"), "random reads"),
-    "readmissing": Workload(read_points("miss", suffix=b"."), "reads of keys that lie between existing ones"),
-    "readhot": Workload(read_points("hot", share=0.01), "random reads in 1 % of the key space"),
+    "readrandom": Workload(read_points("read"), "random reads", threads=True),
+    "readmissing": Workload(
+        read_points("miss", suffix=b"."), "reads of keys that lie between existing ones", threads=True
+    ),
+    "readhot": Workload(read_points("hot", share=0.01), "random reads in 1 % of the key space", threads=True),
     "multireadrandom": Workload(multi_read, "random reads, batch_size (100) keys per call"),
-    "seekrandom": Workload(seek_random, "random seeks, each followed by seek_nexts steps", ordered=True),
+    "seekrandom": Workload(seek_random, "random seeks, each followed by seek_nexts steps", ordered=True, threads=True),
     "newiterator": Workload(new_iterator, "makes iterators", ordered=True),
-    "readwhilewriting": Workload(_while_writing(GET), "random reads while one thread writes", writes=True),
+    "readwhilewriting": Workload(
+        _while_writing(GET), "random reads while one thread writes", writes=True, threads=True
+    ),
     "seekrandomwhilewriting": Workload(
-        _while_writing(SCAN), "random seeks while one thread writes", writes=True, ordered=True
+        _while_writing(SCAN), "random seeks while one thread writes", writes=True, ordered=True, threads=True
     ),
     "readrandomwriterandom": Workload(
-        read_random_write_random, "readwritepercent reads, the rest writes", writes=True
+        read_random_write_random, "readwritepercent reads, the rest writes", writes=True, threads=True
     ),
     "mixgraph": Workload(
         mixed("graph", {"get": 83, "put": 14, "scan": 3}, "power", ("pareto", 0.0, 2.517, 14.236, 10000)),
@@ -396,6 +432,7 @@ WORKLOADS: dict[str, Workload] = {
         writes=True,
         prepare=_pareto,
         ordered=True,
+        threads=True,
     ),
     "compact": Workload(timed_once("compact"), "compacts the whole key range", writes=True),
     "flush": Workload(timed_once("flush"), "writes the memtable out", writes=True),
@@ -413,6 +450,7 @@ WORKLOADS: dict[str, Workload] = {
             + f", {kind}",
             writes=set(weights) != {"get"},
             ordered="scan" in weights,
+            threads=True,
         )
         for name, (weights, kind) in YCSB.items()
     },

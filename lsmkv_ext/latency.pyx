@@ -380,8 +380,8 @@ cdef inline uint64_t item_bytes(PyObject *item) noexcept:
 
 
 def timer_cost(size_t rounds=200000):
-    """Nanoseconds that recording one latency adds to an operation: the median of five differences."""
-    cdef list costs = []
+    """Nanoseconds that recording one latency adds to an operation. Of five rounds the shortest counts: other processes only add time."""
+    cdef uint64_t least_plain = 0, least_timed = 0
     codes = bytes(rounds)
     keys = [b""] * <Py_ssize_t>rounds
     nothing = {}.get
@@ -390,8 +390,11 @@ def timer_cost(size_t rounds=200000):
         timed = Driver(nothing, hist=Histogram())
         plain.run(codes, keys)
         timed.run(codes, keys)
-        costs.append((<double>timed.ns - <double>plain.ns) / rounds)
-    return max(0.0, sorted(costs)[2])
+        if least_plain == 0 or plain.ns < least_plain:
+            least_plain = plain.ns
+        if least_timed == 0 or timed.ns < least_timed:
+            least_timed = timed.ns
+    return max(0.0, (<double>least_timed - <double>least_plain) / rounds)
 
 
 def clock_name():

@@ -58,6 +58,7 @@ class Engine(ABC):
     name: str
     package: str
     ordered = True
+    max_key: int | None = None  # bytes, None without a limit that matters
 
     get: Callable[[bytes], Any]
     put: Callable[[bytes, bytes], Any]
@@ -119,6 +120,12 @@ class Engine(ABC):
     def bloom(self, keys: int) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
         """(add, test) of a standalone filter for `keys` keys at 10 bits each."""
         raise Unsupported(f"{self.name} has no standalone filter")
+
+
+def filter_words(settings: Settings, bits: float | str) -> str:
+    hits = settings.optimize_filters_for_hits
+    where = "" if not hits else ", none at the bottom" if hits is True else ", by the misses at the bottom"
+    return f"Bloom {bits} bits/key{where}"
 
 
 def log_words(settings: Settings) -> str:

@@ -17,14 +17,13 @@ class LevelEngine(Engine):
         import plyvel
 
         s = self.settings
-        bits = int(s.bits_per_key) if isinstance(s.bits_per_key, (int, float)) else 10
         self.db = plyvel.DB(
             self.path,
             create_if_missing=True,
             write_buffer_size=s.write_buffer_size,
             lru_cache_size=s.peer_cache_size,
             block_size=s.block_size,
-            bloom_filter_bits=bits,
+            bloom_filter_bits=int(s.peer_bits_per_key),
             compression=None if s.compression == "none" else "snappy",
         )
         self.get = self.db.get
@@ -42,7 +41,7 @@ class LevelEngine(Engine):
         return {
             "write buffers": f"2 x {human(s.write_buffer_size)}",
             "cache": f"LRU block cache {human(s.peer_cache_size)}",
-            "filter": f"Bloom {s.bits_per_key} bits/key",
+            "filter": f"Bloom {int(s.peer_bits_per_key)} bits/key",
             "blocks": f"{human(s.block_size)}, {packing}",
             "log": log + (" (cannot be turned off)" if s.disable_wal else ""),
             "background jobs": 1,

@@ -13,6 +13,7 @@ MAP_SIZE = 1 << 38  # address space only
 class LmdbEngine(Engine):
     name = "lmdb"
     package = "lmdb"
+    max_key = 511
 
     def open(self) -> None:
         import lmdb

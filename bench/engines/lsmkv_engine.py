@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..settings import Settings
-from .base import Engine, Missing, OneIterator, Pair, Reads, human, log_words
+from .base import Engine, Missing, OneIterator, Pair, Reads, filter_words, human, log_words
 
 
 class LsmkvEngine(Engine):
     name = "lsmkv"
     package = "lsmkv"
+    max_key = 65535
 
     @classmethod
     def version(cls) -> str:
@@ -55,7 +56,7 @@ class LsmkvEngine(Engine):
         given = {
             "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
             "cache": f"block cache {human(s.cache_size)}, and an idle write buffer of {human(s.write_buffer_size)}",
-            "filter": f"blocked Bloom {s.bits_per_key} bits/key",
+            "filter": "blocked " + filter_words(s, s.bits_per_key),
             "blocks": f"{human(s.block_size)}, {s.compression}",
             "log": log_words(s),
             "background jobs": 2,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..settings import Settings
-from .base import Engine, Pair, human, log_words
+from .base import Engine, Pair, filter_words, human, log_words
 
 
 class RocksEngine(Engine):
@@ -40,8 +40,8 @@ class RocksEngine(Engine):
         table = lib.BlockBasedOptions()
         table.set_block_cache(lib.Cache(s.peer_cache_size))
         table.set_block_size(s.block_size)
-        if isinstance(s.bits_per_key, (int, float)) and s.bits_per_key > 0:
-            table.set_bloom_filter(s.bits_per_key, False)
+        if s.peer_bits_per_key > 0:
+            table.set_bloom_filter(s.peer_bits_per_key, False)
         table.set_format_version(5)
         options.set_block_based_table_factory(table)
         return options
@@ -55,7 +55,7 @@ class RocksEngine(Engine):
         return {
             "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
             "cache": f"LRU block cache {human(s.peer_cache_size)}",
-            "filter": f"full Bloom {s.bits_per_key} bits/key",
+            "filter": "full " + filter_words(s, s.peer_bits_per_key),
             "blocks": f"{human(s.block_size)}, {s.compression}",
             "log": log_words(s),
             "background jobs": 2,

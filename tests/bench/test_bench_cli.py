@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,72 @@ def test_threads_and_duration(bench: Any, engine: str) -> None:
     assert ops["timed"] > 0
     found = {result["workload"]: result["found"] for result in data["results"]}
     assert found["after"] == 1000
+
+
+THREADED = "ycsba,ycsbb,ycsbc,ycsbd,ycsbe,ycsbf,mixgraph,readrandomwriterandom,seekrandom,seekrandomwhilewriting"
+
+
+@pytest.mark.parametrize("engine", [name for name in installed_engines() if name != "dict"])
+def test_mixes_and_seeks_run_in_threads(bench: Any, engine: str) -> None:
+    """They ran in one, and the result said how many had been asked for."""
+    data = bench(
+        *("--num=2000", "--reads=300", "--settle=0", "--check-every=1", "--threads=3", "--seek_nexts=5"),
+        *(f"--engines={engine}", f"--benchmarks=fillseq,{THREADED},readseq,readrandom"),
+    )
+    results = {result["workload"]: result for result in data["results"]}
+    for name in THREADED.split(","):
+        assert (results[name]["threads"], results[name]["ops"]) == (3, 900), name
+    assert results["readseq"]["threads"] == 1
+    assert results["readrandom"]["found"] == 900
+
+
+def test_a_workload_of_one_thread_says_so() -> None:
+    done = run_cli("--num=500", "--engines=dict", "--benchmarks=fillbatch,readrandom", "--threads=2", "--settle=0")
+    assert done.stdout.count("runs in one thread") == 1
+    assert "fillbatch    : runs in one thread" in done.stdout
+
+
+def test_hot_reads_of_threads_went_over_all_keys(bench: Any) -> None:
+    steps = "fillseq:writes=20:threads=1,readhot:threads=2"  # 1 % of 2000 keys: all of them are there
+    data = bench("--num=2000", "--reads=200", "--engines=lsmkv", "--settle=0", f"--benchmarks={steps}")
+    assert data["results"][-1]["found"] == data["results"][-1]["ops"] == 400
+
+
+def test_threads_do_as_many_operations_as_asked(bench: Any) -> None:
+    """Also where they go through what was prepared more than once: 262144 are."""
+    data = bench("--num=1000", "--reads=270001", "--engines=dict", "--benchmarks=fillseq,readrandom:threads=2")
+    assert data["results"][-1]["ops"] == 2 * 270001
+
+
+@pytest.mark.parametrize("step", ["fillbatch", "multireadrandom", "newiterator", "xxh3", "ycsba", "ycsba:threads=2"])
+def test_a_duration_holds_for_every_loop(bench: Any, step: str) -> None:
+    data = bench("--num=500", "--reads=10", "--engines=lsmkv", "--settle=0", "--duration=0.3", f"--benchmarks={step}")
+    assert 0.25 < data["results"][0]["wall_seconds"] < 20
+    assert data["results"][0]["ops"] > 1000
+
+
+@pytest.mark.parametrize("engine", [*installed_engines(), *(["rbloom"] if find_spec("rbloom") else [])])
+def test_what_prints_and_the_kernels_run(bench: Any, engine: str) -> None:
+    """Each gives a result, or says what the engine does not have."""
+    names = ["stats", "levelstats", "sstables", "filterstats", "settle", "bloomadd", "bloomprobe", "xxh3"]
+    names += ["lz4comp", "lz4decomp"]
+    fill = {"rbloom": [], "dict": ["fillseq"]}.get(engine, ["fillseq", "flush"])
+    data = bench("--num=2000", "--reads=1000", f"--engines={engine}", f"--benchmarks={','.join(fill + names)}")
+    results = {result["workload"]: result for result in data["results"]}
+    skipped = {skip["workload"] for skip in data["skipped"]}
+    assert set(results) | skipped == {*fill, *names} and not set(results) & skipped
+    has = {
+        "lsmkv": {"stats", "levelstats", "sstables", "filterstats", "bloomadd", "bloomprobe"},
+        "rocksdb": {"stats", "levelstats", "sstables"},
+        "leveldb": {"stats", "sstables"},
+        "lmdb": {"stats"},
+        "dict": set(),
+        "rbloom": {"bloomadd", "bloomprobe"},
+    }
+    assert set(results) == {*has[engine], *fill, "settle", "xxh3", "lz4comp", "lz4decomp"}
+    assert all(results[name]["lines"] for name in has[engine] if not name.startswith("bloom"))
+    if "bloomprobe" in has[engine]:
+        assert 0 <= results["bloomprobe"]["detail"]["false_positive_rate"] < 0.03
 
 
 def test_json_says_where_it_comes_from(bench: Any) -> None:
@@ -202,6 +269,20 @@ def test_an_existing_database_is_read_and_checked(tmp_path: Path, engine: str) -
     assert "micros/op" in done.stdout
 
 
+def test_a_folder_of_somebody_else_was_removed(tmp_path: Path) -> None:
+    """`--db=.` took the folder `lsmkv` in it for a database of an earlier run."""
+    (tmp_path / "lsmkv").mkdir()
+    thesis = tmp_path / "lsmkv" / "thesis.txt"
+    thesis.write_text("years of work")
+    words = ["--num=100", "--engines=lsmkv", "--benchmarks=fillseq", "--settle=0", "--db", str(tmp_path)]
+    done = run_cli(*words, check=False)
+    assert done.returncode == 2 and "is in the way" in done.stderr
+    assert thesis.read_text() == "years of work"
+    thesis.unlink()
+    run_cli(*words)  # an empty folder is nobody's
+    run_cli(*words)  # and this one is ours
+
+
 def test_existing_database_without_its_ledger_is_refused(tmp_path: Path) -> None:
     done = run_cli(
         "--num=100",
@@ -267,6 +348,45 @@ def test_an_engine_stands_still_while_it_is_anothers_turn(tmp_path: Path) -> Non
     )
     times = [float(line) for line in ticks.read_text().splitlines()]
     assert max(b - a for a, b in itertools.pairwise(times)) > 1.9
+
+
+def test_engines_get_ready_one_after_the_other(tmp_path: Path) -> None:
+    """All measured the cost of their timer at once, beside the first one's first step."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\n"
+        "import lsmkv_bench.session as m\n"
+        "def slow():\n"
+        "    began = time.monotonic()\n"
+        "    while time.monotonic() - began < 0.3:\n"
+        "        time.sleep(0.01)\n"
+        "    with open(os.environ['TIMES'], 'a') as file:\n"
+        "        print(began, time.monotonic(), file=file)\n"
+        "    return 0.0\n"
+        "m.timer_cost = slow\n"
+    )
+    times = tmp_path / "times"
+    run_cli(
+        *("--num=500", "--engines=dict,lsmkv", "--benchmarks=fillseq", "--settle=0"),
+        env={"PYTHONPATH": str(tmp_path), "TIMES": str(times)},
+    )
+    spans = sorted(tuple(map(float, line.split())) for line in times.read_text().splitlines())
+    assert len(spans) == 2 and spans[0][1] <= spans[1][0]
+
+
+def test_an_error_of_an_engine_is_the_last_word(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import lsmkv_bench.engines.dict_engine as m\n"
+        "def refuse(self, pairs):\n"
+        "    raise OSError('the disk is made of cheese')\n"
+        "m.DictEngine.write_many = refuse\n"
+    )
+    done = run_cli(
+        *("--num=500", "--engines=dict", "--benchmarks=fillbatch"),
+        check=False,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "lsmkv-bench: dict: OSError: the disk is made of cheese"
 
 
 def test_list() -> None:

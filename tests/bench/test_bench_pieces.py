@@ -5,19 +5,21 @@ from __future__ import annotations
 import statistics
 from array import array
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsmkv_bench import cli
+from lsmkv_bench import cli, runner
 from lsmkv_bench.checks import Checker, WrongAnswer
 from lsmkv_bench.cli import FLAGS, build_parser, engine_options, main, normalized, to_settings
 from lsmkv_bench.compare import changes, judged, parse_percent
-from lsmkv_bench.report import histogram_text, markdown, plain, result_line
+from lsmkv_bench.engines import engine_class
+from lsmkv_bench.report import _value_words, histogram_text, markdown, plain, result_line
 from lsmkv_bench.runner import Gathered, rotation
-from lsmkv_bench.session import OPEN_FIELDS
+from lsmkv_bench.session import OPEN_FIELDS, Session
 from lsmkv_bench.settings import Settings, parse_bool, parse_count, parse_size
 from lsmkv_bench.stats import summarize
 from lsmkv_bench.steps import parse_step, parse_steps
@@ -184,10 +186,27 @@ def test_command_line_to_settings() -> None:
         ["--engines=dict", "--compression=foo"],
         ["--engines=dict", "--compression_ratio=3"],
         ["--engines=dict", "--benchmarks=fillseq:threads=0"],
-        ["--engines=dict", "--benchmarks=fillseq", "--num=10", "--json=/dev/null/out.json"],
+        ["--engines=dict", "--num=inf"],
+        ["--engines=dict", "--cache_size=inf"],
+        ["--engines=dict", "--duration=nan"],
+        ["--engines=dict", "--report_interval_seconds=inf"],
+        ["--engines=dict,dict"],
+        ["--engines=dict", "--bits_per_key=-1"],
+        ["--engines=dict", "--bits_per_key=many"],
+        ["--engines=dict", "--value_size_distribution=uniform", "--value_size_min=9", "--value_size_max=8"],
+        ["--engines=dict", "--sync", "--disable_wal"],
+        ["--engines=dict", "--benchmarks=fillsync", "--disable_wal"],
+        ["--engines=dict", "--fail-if-slower=ten", "--compare=x"],
+        ["--engines=dict", "--compare=/does/not/exist.json"],
+        ["--engines=dict", "--json=/dev/null/out.json"],
+        ["--engines=dict", "--csv=/dev"],
     ],
 )
-def test_bad_words_are_refused_with_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_words_are_refused_with_exit_code_2(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is run: what a run of an hour found must not be lost to a misspelt name."""
+    monkeypatch.setattr(runner, "_run_once", lambda *_: pytest.fail("it ran"))
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 2
@@ -203,6 +222,97 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(
         main(["--engines=dict", "--plot=out.png"])
     assert caught.value.code == 2
     assert "matplotlib" in capsys.readouterr().err
+
+
+def test_an_unknown_kind_of_picture_is_refused_before_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(cli, "_run", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(SystemExit) as caught:
+        main(["--engines=dict", f"--plot={tmp_path / 'out.foo'}"])
+    assert caught.value.code == 2
+    assert "cannot draw 'foo'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[]", '{"schema": 1}', '{"schema": 9}', "no JSON", '{"schema": 1, "settings": {}}'])
+def test_a_file_that_is_no_result_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as caught:
+        main([f"--load={path}"])
+    assert caught.value.code == 2
+    assert "result" in capsys.readouterr().err or text == "no JSON"
+
+
+def test_peers_get_filters_where_ours_are_automatic() -> None:
+    """RocksDB had none then, and its mapping said "auto"."""
+    assert Settings(bits_per_key="auto").peer_bits_per_key == 10
+    assert Settings(bits_per_key=7.5).peer_bits_per_key == 7.5
+    for name in ("rocksdb", "leveldb"):
+        engine = engine_class(name)("", Settings(bits_per_key="auto"))
+        assert "auto" not in engine.mapping()["filter"] and "10" in engine.mapping()["filter"]
+
+
+def test_the_mapping_says_where_there_are_no_filters() -> None:
+    for hits, words in ((False, "bits/key"), (True, "none at the bottom"), ("auto", "by the misses at the bottom")):
+        engine = engine_class("lsmkv")("", Settings(optimize_filters_for_hits=hits))
+        assert engine.mapping()["filter"].endswith(words)
+
+
+def test_a_picture_and_a_page_of_nothing_are_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """LMDB's keys are short, and nobody else was asked for."""
+    pytest.importorskip("lmdb")
+    page = tmp_path / "page.md"
+    assert main(["--engines=lmdb", "--key_size=600", "--num=10", f"--markdown={page}"]) == 1
+    assert "no engine is left to run: lmdb: its keys have at most 511 bytes" in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_what_the_page_says_of_the_values() -> None:
+    words = [
+        _value_words(Settings(**changes))  # type: ignore[arg-type]
+        for changes in (
+            {},
+            {"value_size": 8, "compression_ratio": 0.2},
+            {"value_size_distribution": "uniform", "value_size_min": 1, "value_size_max": 9},
+            {"value_size_distribution": "pareto"},
+        )
+    ]
+    assert words == [
+        "100 bytes (half compressible)",
+        "8 bytes (compressible to 20%)",
+        "1 to 9 bytes (half compressible)",
+        "sizes by pareto (half compressible)",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_a_workload_says_whether_it_runs_in_threads(name: str) -> None:
+    single = {
+        *("fillbatch", "deleteseq", "readseq", "readreverse", "multireadrandom", "newiterator", "compact", "flush"),
+        *("open", "settle", "stats", "levelstats", "sstables", "filterstats", "bloomadd", "bloomprobe", "xxh3"),
+        *("lz4comp", "lz4decomp"),
+    }
+    assert WORKLOADS[name].threads == (name not in single)
+
+
+def test_the_progress_line_of_threads_showed_latencies_of_the_workload_before(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    settings = Settings(report_interval_seconds=0.0, num=10)
+    session = Session("dict", str(tmp_path), settings, events.append)
+    driver = session.driver(settings, get={}.get)
+    driver.hist.record(50_000_000)
+    with session.measured():
+        session.tick(1, 2, 0.1)
+        session.recording = [Histogram(), Histogram()]
+        for hist in session.recording:
+            hist.record(1000)
+        session.tick(2, 2, 0.1)
+    assert "p99" not in events[0]
+    assert events[1]["p99"] == pytest.approx(1000, rel=0.04) and events[1]["stalls"] == 0
 
 
 def test_rotation_gives_each_engine_its_turn() -> None:
