@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -244,12 +245,19 @@ def _run(settings: Settings, words: list[str]) -> Any:
     if unknown:
         raise ValueError(f"no engine {unknown[0]!r}; there are {', '.join(NAMES)}")
     lines = listener(settings.runs, settings.histogram)
+    before = signal.signal(signal.SIGTERM, _leave)
     try:
         gathered = run_all(settings, lines)
     finally:
         lines.close()
+        signal.signal(signal.SIGTERM, before)
     gathered.command = shlex.join(["lsmkv-bench", *words])
     return gathered
+
+
+def _leave(signum: int, _: object) -> None:
+    """By an exception, so that workers are ended and databases removed."""
+    sys.exit(128 + signum)
 
 
 def _show(gathered: Any) -> None:

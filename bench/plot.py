@@ -77,14 +77,18 @@ def _ratios(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
     middle = width * (len(peers) - 1) / 2
     axis.set_xticks([x + middle for x in range(len(table))], list(table), rotation=60, ha="right")
     axis.set(title=f"time per operation over {ours}'s (above 1: {ours} is faster)", yscale="log")
+    for part in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+        part(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "125" else "")
     if peers:
         axis.legend()
+    else:
+        axis.set_title(f"ratios: no engine beside {ours}")
 
 
 def _latency(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
     names = {result["workload"] for result in gathered.results if "latency" in result} - HIDDEN
     workload = "readrandom" if "readrandom" in names else min(names, default=None)
-    axis.set_title(f"latency: {workload}")
+    axis.set_title(f"latency: {workload or 'none was recorded'}")
     for result in gathered.results:
         if (
             result["workload"] != workload
@@ -101,6 +105,6 @@ def _latency(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
             color=colours.get(result["engine"]),
         )
     axis.set(xscale="log", yscale="log", ylabel="microseconds")
-    axis.set_xticks([1, 10, 100, 1000, 1e4, 1e5], ["0", "P90", "P99", "P99.9", "P99.99", "P99.999"])
+    axis.set_xticks([1, 10, 100, 1000, 1e4, 1e5], ["min", "P90", "P99", "P99.9", "P99.99", "P99.999"])
     if axis.lines:
         axis.legend()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 from typing import Any, TextIO
@@ -23,6 +24,7 @@ REFUSED = 4
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner too, which ends us
     orders = json.loads(sys.stdin.readline())
     out = _private_stdout()
 

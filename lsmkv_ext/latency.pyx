@@ -380,7 +380,7 @@ cdef inline uint64_t item_bytes(PyObject *item) noexcept:
 
 
 def timer_cost(size_t rounds=200000):
-    """Nanoseconds that recording one latency adds to an operation. Of five rounds the shortest counts: other processes only add time."""
+    """Nanoseconds that recording one latency adds to an operation. The shortest of five rounds counts: others only add time."""
     cdef uint64_t least_plain = 0, least_timed = 0
     codes = bytes(rounds)
     keys = [b""] * <Py_ssize_t>rounds

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
+import signal
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -387,6 +390,30 @@ def test_an_error_of_an_engine_is_the_last_word(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "lsmkv-bench: dict: OSError: the disk is made of cheese"
+
+
+@pytest.mark.parametrize("to_all", [True, False])
+def test_a_signal_ends_everything_and_leaves_nothing(tmp_path: Path, to_all: bool) -> None:
+    """Ctrl-C at a terminal goes to the runner and to its workers, a SIGTERM of `timeout` to the runner."""
+    words = ["--num=1000", "--engines=dict,lsmkv", "--benchmarks=fillseq,readrandom:duration=60"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lsmkv_bench.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:
+        assert running.stdout is not None
+        while "fillseq" not in running.stdout.readline():
+            pass
+        if to_all:
+            os.killpg(running.pid, signal.SIGINT)
+        else:
+            running.terminate()
+        _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (130 if to_all else 143, "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_list() -> None:
