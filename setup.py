@@ -70,7 +70,9 @@ extensions = [
     if not ONLY or source.stem in ONLY
 ]
 
-setup(
-    ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},
-)
+# From Python 3.14 on the processes that Cython starts import this file: they must not build in their turn.
+if __name__ == "__main__":
+    setup(
+        ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),
+        options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    )
