@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from operator import index
 from typing import Any
@@ -300,9 +301,14 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         # Those that owe now: a table that still owes afterwards would owe for ever.
         waiting = set(self._payable_debt())
         threads = self.options.max_background_jobs
+        helpers = []
         with ThreadPoolExecutor(threads, "lsmkv-filters") as pool:
-            workers = [pool.submit(self._rebuild, waiting, level) for _ in range(threads)]
-        return sum(worker.result() for worker in workers)
+            # As many as can be had: none while the interpreter ends.
+            with suppress(RuntimeError):
+                for _ in range(threads - 1):
+                    helpers.append(pool.submit(self._rebuild, waiting, level))
+            rebuilt = self._rebuild(waiting, level)
+        return rebuilt + sum(helper.result() for helper in helpers)
 
     def _rebuild(self, waiting: set[int], level: int | None) -> int:
         """One thread's share of `waiting`. Tables that vanished meanwhile are left out."""

@@ -71,17 +71,19 @@ class SplitJob:
 
     def run(self) -> dict[str, Any]:
         began = time.monotonic_ns()
-        threads = [
-            threading.Thread(target=self._run_part, args=(i,), name=f"lsmkv-part-{i}", daemon=True)
-            for i in range(1, len(self._parts))
-        ]
         started = []
+        here = [0]
         try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
-            self._run_part(0)
-        except BaseException as error:  # no thread could be had
+            for i in range(1, len(self._parts)):
+                thread = threading.Thread(target=self._run_part, args=(i,), name=f"lsmkv-part-{i}", daemon=True)
+                try:
+                    thread.start()
+                    started.append(thread)
+                except RuntimeError:  # none to be had: a limit was reached, or the interpreter ends
+                    here.append(i)
+            for i in here:
+                self._run_part(i)
+        except BaseException as error:
             self._fail(error)
         for thread in started:
             thread.join()

@@ -61,6 +61,21 @@ STATES: dict[str, tuple[str, int]] = {
     "flush running": ("db.flush(wait=False)", 0),
     "closed by atexit": ("atexit.register(db.close)", 0),
     "used by atexit": ("atexit.register(lambda: db.put(b'zz', b''))", 0),
+    "compacted by atexit": ("atexit.register(db.compact_range)", 0),
+    "filters rebuilt by atexit": ("db.set_options(bits_per_key=16); atexit.register(db.rebuild_filters)", 0),
+    # From Python 3.12 on no thread can be started any more.
+    "compaction begun by atexit": (
+        "def go():\n    try: db.compact_range(wait=False)\n    except RuntimeError: pass\natexit.register(go)",
+        0,
+    ),
+    "opened by atexit": (
+        "def go():\n    try: lsmkv.open(sys.argv[1] + '2')\n    except RuntimeError: pass\natexit.register(go)",
+        0,
+    ),
+    "compacted by a thread that ends later": (
+        "def go():\n    time.sleep(0.2); db.compact_range()\nthreading.Thread(target=go).start()",
+        0,
+    ),
     "used by a finalizer": (
         "class A:\n    def __del__(self):\n        try: self.db.get(b'000001')\n"
         "        except lsmkv.Error: pass\na = A(); a.db = db; a.a = a",

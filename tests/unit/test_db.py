@@ -13,7 +13,7 @@ import weakref
 import pytest
 
 import lsmkv
-from lsmkv import filenames, logs
+from lsmkv import filenames, logs, splitting
 
 TINY = {
     "write_buffer_size": 8192,
@@ -547,43 +547,6 @@ def test_an_iterator_that_no_database_made_crashed(db, make):
     made.__new__(made).close()
 
 
-def refuse_threads(monkeypatch, name):
-    """As where the system gives no more of them."""
-    start = threading.Thread.start
-
-    def refuse(thread):
-        if thread.name == name:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-
-
-def test_a_thread_that_could_not_be_started_kept_the_database_from_closing(path, monkeypatch):
-    db = lsmkv.open(path)
-    fill(db, 50)
-    with monkeypatch.context() as patch:
-        refuse_threads(patch, "lsmkv-compact-range")
-        with pytest.raises(RuntimeError):
-            db.compact_range(wait=False)
-    db.close()
-    with lsmkv.open(path) as db:
-        assert len(db) == 50
-
-
-@pytest.mark.parametrize("name", ["lsmkv-flush", "lsmkv-log", "lsmkv-compact-0"])
-def test_an_open_without_threads_went_on_in_the_background_without_the_lock(path, monkeypatch, name):
-    lsmkv.open(path).close()
-    before = set(threading.enumerate())
-    with monkeypatch.context() as patch:
-        refuse_threads(patch, name)
-        with pytest.raises(RuntimeError) as failure:
-            lsmkv.open(path)
-        assert set(threading.enumerate()) == before
-    del failure
-    lsmkv.open(path).close()
-
-
 def test_every_compaction_that_nobody_waited_for_was_remembered(db):
     known = len(db._scheduler._threads)
     for _ in range(10):
@@ -591,6 +554,50 @@ def test_every_compaction_that_nobody_waited_for_was_remembered(db):
         while [thread for thread in threading.enumerate() if thread.name == "lsmkv-compact-range"]:
             time.sleep(0.001)
     assert len(db._scheduler._threads) <= known + 1
+
+
+def allow_threads(monkeypatch, count):
+    """After `count` threads no more can be had: a limit of the system, or an interpreter that ends."""
+    start, left = threading.Thread.start, iter(range(count))
+
+    def start_or_not(thread):
+        if next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_not)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_an_open_without_its_threads_fails_and_leaves_nothing_running(path, monkeypatch, count):
+    with lsmkv.open(path) as db:
+        fill(db, 50)
+    before = set(threading.enumerate())
+    with monkeypatch.context() as few:
+        allow_threads(few, count)
+        with pytest.raises(RuntimeError, match="can't start") as caught:
+            lsmkv.open(path, max_background_jobs=4)
+    assert set(threading.enumerate()) <= before
+    with lsmkv.open(path) as db:  # while the error still refers to the first one
+        assert len(db) == 50
+    del caught
+
+
+def test_work_by_hand_is_done_also_where_no_thread_can_be_had(path, monkeypatch):
+    with lsmkv.open(path, bits_per_key=8, max_background_jobs=4) as db:
+        allow_threads(monkeypatch, 0)
+        monkeypatch.setattr(splitting, "PART_BYTES", 1)
+        for _ in range(2):  # one table alone would be moved, not cut
+            fill(db, 1000)
+            db.flush()
+        db.compact_range()
+        tables = db.stats().total.files
+        assert tables > 1
+        db.set_options(bits_per_key=16)
+        assert db.rebuild_filters() == tables
+        with pytest.raises(RuntimeError, match="can't start"):
+            db.compact_range(wait=False)
+    assert lsmkv.verify(path)
 
 
 @pytest.mark.parametrize(
