@@ -120,10 +120,9 @@ class Worker:
     def close(self) -> int:
         """How many lookups its counters saw."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
-        gets = int(self._answer())
-        self.process.wait()
-        return gets
+        with self.process:
+            self.process.stdin.close()
+            return int(self._answer())
 
 
 def compare(workers: dict[str, Worker], name: str, rounds: int) -> dict[str, float]:
