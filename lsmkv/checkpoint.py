@@ -21,7 +21,10 @@ from lsmkv.manifest import (
     sync_file,
     write_current,
 )
+from lsmkv.version import Version
 from lsmkv.version_set import VersionSet
+from lsmkv_ext.table import Table
+from lsmkv_ext.undivided import undivided
 
 # Errors of link(2) that mean "not here", not "not at all".
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
@@ -37,10 +40,13 @@ def create(versions: VersionSet, dest: str) -> None:
 
 def _create(versions: VersionSet, dest: str) -> None:
     working = dest + ".checkpoint"
-    with versions.lock:
-        # Holding the tables keeps their files from being removed while they are linked.
-        version, seed, last_seq = versions.current, versions.state.seed, versions.state.last_seq
-        held = dict(versions.tables)
+
+    def moment() -> tuple[Version, int, int, dict[int, Table]]:
+        with versions.lock:
+            # Holding the tables keeps their files from being removed while they are linked.
+            return versions.current, versions.state.seed, versions.state.last_seq, dict(versions.tables)
+
+    version, seed, last_seq, held = undivided(moment)
     os.mkdir(working, 0o700)
     try:
         for f in version.files():

@@ -116,7 +116,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
         def on_poison(error: BaseException) -> None:
             if (db := this()) is not None:
-                db._poison(error)
+                Engine._poison(db, error)
             scheduler = background()
             if scheduler is not None:
                 scheduler.wake()
@@ -182,16 +182,13 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def approximate_len(self) -> int:
         """From counts alone: overwritten and deleted keys that compaction has not met yet blur it."""
         self._check_open()
-        versions = self._versions
-        with versions.lock:
-            tables = sum(f.entries - 2 * f.deletes for f in versions.current.files())
-            waiting = sum(m.entries - 2 * m.deletes for m in versions.memtables())
-        return max(tables + waiting, 0)
+        return undivided(lambda: reporting.approximate_len(self._versions))
 
     def approximate_size(self, start: Key | None = None, stop: Key | None = None) -> int:
         """Bytes of table files that the range takes up."""
         self._check_open()
-        return reporting.approximate_size(self._versions, _key(start), _key(stop))
+        span = _key(start), _key(stop)
+        return undivided(lambda: reporting.approximate_size(self._versions, *span))
 
     # Writing -----------------------------------------------------------------------------------------------
 
@@ -216,7 +213,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def _poison(self, error: BaseException) -> None:
         """Also called by the engine for a log that could not be synced: the background stops too."""
         super()._poison(error)
-        self._versions.poison(error)
+        undivided(lambda: self._versions.poison(error), patient=True)
 
     def _on_full(self) -> None:
         """The engine's hook: runs in a writer's thread that holds the writer slot until we return."""
@@ -341,6 +338,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     def filter_debt(self) -> dict[int, str]:
         """File number -> why its filter should be rebuilt."""
+        return undivided(self._filter_debt)
+
+    def _filter_debt(self) -> dict[int, str]:
         self._check_open()
         versions = self._versions
         with versions.lock:
@@ -373,12 +373,15 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """The engine's hook: many seeks had to look into every table of L0. Merged, they look into one."""
         if not self.readonly:
             self._seek_heavy = frozenset(f.number for f in self._versions.current.levels[0])
-            self._scheduler.wake()
+            undivided(self._scheduler.wake)
 
     def set_options(self, **changes: Any) -> None:
         """Changes options on the open database; what is written from now on follows them."""
         self._require_writable()
         options = self.options.replace_live(**changes)
+        undivided(lambda: self._set_options(options))
+
+    def _set_options(self, options: Options) -> None:
         with self._versions.commit:
             self._versions.options = options
             recovery.write_options(self._versions)
@@ -437,17 +440,17 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._check_open()
         if not isinstance(name, str):
             raise TypeError(f"a property's name is a str, not {type(name).__name__}")
-        return reporting.lookup(self, name)
+        return undivided(lambda: reporting.lookup(self, name))
 
     def stats(self) -> Stats:
         """Everything counted since the database was opened (or `reset_stats`), and what there is now."""
         self._check_open()
-        return reporting.stats(self)
+        return undivided(lambda: reporting.stats(self))
 
     def reset_stats(self) -> None:
         self._check_open()
         self.reset_counters()
-        self._scheduler.reset_counters()
+        undivided(self._scheduler.reset_counters)
 
     def explain(self, key: Key) -> reporting.Explain:
         """Traces one lookup: every file considered, what its filter said, the block, from where, how long."""
@@ -485,7 +488,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     def _close_at_exit(self) -> None:
         # What was acknowledged is in the log; writing tables would only delay the exit.
-        self._shut(flush=self.options.wal is None)
+        undivided(lambda: self._shut(flush=self.options.wal is None), patient=True)
 
     def _shut(self, flush: bool) -> None:
         if self._pid != os.getpid():
@@ -563,19 +566,27 @@ def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None, ho
 def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: Hold) -> None:
     """Level by level from the top. Files that arrive meanwhile are left to the next one who asks."""
     versions = scheduler.versions
-    with versions.lock:
-        before = {f.number for f in versions.current.levels[0]}
-        total = sum(f.size for level in range(MAX_LEVELS) for f in versions.current.overlapping(level, span))
+
+    def begin() -> tuple[set[int], int]:
+        with versions.lock:
+            version = versions.current
+        total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
+        return {f.number for f in version.levels[0]}, total
+
+    def look() -> tuple[int, int, tuple[FileMeta, ...], bool]:
+        with versions.lock:
+            now, version = versions.shifts, versions.current
+        at = level + now - shifts if level else 0
+        left = files_to_compact(version, at, span, after)
+        if at == 0:
+            left = tuple(f for f in left if f.number in before)
+        return at, now, left, at > max(version.last_level, 0)
+
+    before, total = undivided(begin)
     done = 0
     level, after, shifts = 0, b"", versions.shifts
     while True:
-        with versions.lock:
-            level, shifts = (level + versions.shifts - shifts if level else 0), versions.shifts
-            version = versions.current
-            left = files_to_compact(version, level, span, after)
-            if level == 0:
-                left = tuple(f for f in left if f.number in before)
-            finished = level > max(version.last_level, 0)
+        level, shifts, left, finished = undivided(look)
         if finished:
             break
         if not left:

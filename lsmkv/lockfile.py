@@ -10,6 +10,7 @@ import threading
 from lsmkv import filenames
 from lsmkv.errors import LockError
 from lsmkv.manifest import open_above_stdio
+from lsmkv_ext.undivided import undivided
 
 _guard = threading.Lock()
 _held: dict[str, DatabaseLock] = {}
@@ -21,6 +22,13 @@ class DatabaseLock:
     def __init__(self, directory: str) -> None:
         self.directory = os.path.realpath(directory)
         self._fd = -1
+        try:
+            undivided(lambda: self._take(directory), patient=True)
+        except BaseException:
+            self.release()  # an interrupt that came while it was taken
+            raise
+
+    def _take(self, directory: str) -> None:
         with _guard:
             if self.directory in _held:
                 raise LockError(errno.EWOULDBLOCK, "this process has the database open already", directory)
@@ -40,6 +48,9 @@ class DatabaseLock:
         return fd
 
     def release(self) -> None:
+        undivided(self._give_back, patient=True)
+
+    def _give_back(self) -> None:
         with _guard:
             if self._fd >= 0:
                 os.close(self._fd)

@@ -10,13 +10,16 @@ from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
 from lsmkv.recovery import RecoveryReport
+from lsmkv_ext.undivided import undivided
 
 
 def open_database(path: str, flag: str, options: Options) -> DB:
     if flag not in ("r", "w", "c", "n"):
         raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
     try:
-        return _open(filenames.folder_path(path), flag, options)
+        directory = filenames.folder_path(path)
+        # An interrupt ends the wait. What is then opened for nobody closes itself.
+        return undivided(lambda: _open(directory, flag, options))
     except Error:
         raise
     except OSError as error:

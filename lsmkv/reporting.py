@@ -129,6 +129,13 @@ def _step(raw: Mapping[str, Any]) -> Step:
 # Sizes ----------------------------------------------------------------------------------------------------
 
 
+def approximate_len(versions: VersionSet) -> int:
+    with versions.lock:
+        tables = sum(f.entries - 2 * f.deletes for f in versions.current.files())
+        waiting = sum(m.entries - 2 * m.deletes for m in versions.memtables())
+    return max(tables + waiting, 0)
+
+
 def approximate_size(versions: VersionSet, start: bytes | None, stop: bytes | None) -> int:
     """Bytes of table files in [start, stop): whole files by their size, cut ones by their index."""
     span = KeyRange(start, stop, exclusive=True)

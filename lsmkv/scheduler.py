@@ -224,7 +224,7 @@ class Scheduler:
 
     def in_background(self, name: str, work: Callable[[], None]) -> None:
         """A piece of work by hand in a thread of its own; its error is counted and logged like any other."""
-        self._spawn(name, lambda: self._report(name, work))
+        undivided(lambda: self._spawn(name, lambda: self._report(name, work)))
 
     def _report(self, name: str, work: Callable[[], None]) -> None:
         try:
@@ -397,9 +397,7 @@ class Scheduler:
 
     def hold_back(self) -> Hold:
         """No new automatic compaction until the caller has claimed its own, or given up."""
-        with self.versions.lock:
-            self.suspended += 1
-        return Hold(self)
+        return undivided(lambda: Hold(self), patient=True)
 
     def run_by_hand(
         self, pick: Callable[[Version, list[Plan]], Plan | None], hold: Hold | None = None
@@ -573,9 +571,15 @@ class Hold:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._held = True
+        self._held = False
+        with scheduler.versions.lock:
+            scheduler.suspended += 1
+            self._held = True
 
     def release(self) -> None:
+        undivided(self._release, patient=True)
+
+    def _release(self) -> None:
         with self._scheduler.versions.lock:
             if self._held:
                 self._held = False

@@ -1,19 +1,24 @@
 """Work that Ctrl-C must not cut in two.
 
 Python raises KeyboardInterrupt in the main thread between any two steps of Python code: also between taking a lock and the `with`
-that would give it back, or between the two halves of a commit. So such work runs in a thread of its own, where no signal handler
-ever runs, and the main thread only waits. Compiled code, because what is written here must not be cut in two either.
+that would give it back (3.14), in a loop inside of that `with` without leaving it properly (3.13 and 3.14), or between the two halves of
+a commit. So such work, and all that takes a lock, runs in a thread of its own, where no signal handler ever runs, and the main thread
+only waits. Compiled code, because what is written here must not be cut in two either.
 """
 from cpython.exc cimport PyErr_CheckSignals
 
 import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 
+# The main thread does the work itself: what that asks for may need a lock it holds, so no other thread is tried again.
+cdef bint _alone = False
+
 
 def undivided(work, bint patient=False):
     """What `work()` returns or raises. An interrupt ends the wait for it, never the work, which goes on; with `patient` it
     is raised when the work has ended, for callers that hold something meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
+    global _alone
+    if threading.current_thread() is not threading.main_thread() or _alone:
         return work()
     outcome = _Outcome()
     # Interrupts that came before: nothing has begun yet.
@@ -22,7 +27,11 @@ def undivided(work, bint patient=False):
         start_new_thread(outcome.run, (work,))
     except RuntimeError:
         # No thread to be had: the interpreter is shutting down, or a limit was reached.
-        return work()
+        _alone = True
+        try:
+            return work()
+        finally:
+            _alone = False
     return outcome.wait(patient)
 
 
