@@ -194,6 +194,10 @@ def plain(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
+def _run_words(s: Settings) -> str:
+    return "a single run" if s.runs == 1 else f"{s.runs} interleaved runs, medians"
+
+
 def _value_words(s: Settings) -> str:
     kind = s.value_size_distribution
     size = {
@@ -216,7 +220,7 @@ def markdown_page(gathered: Gathered) -> str:
         f"- machine: {m['cpu']}, {m['cores']} cores, {human(m['memory'])}, {m['system']}, {m['filesystem']}",
         f"- versions: Python {m['python']}, {versions}; commit {m['commit'] or 'unknown'}",
         f"- {s.num:,} keys of {s.key_size} bytes, values of {_value_words(s)},"
-        f" seed {s.seed}, {s.runs} interleaved runs, medians; load average at the start {m['load']:.1f}",
+        f" seed {s.seed}, {_run_words(s)}; load average at the start {m['load']:.1f}",
         "",
         "## Ratios",
         "",

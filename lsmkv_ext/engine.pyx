@@ -682,7 +682,10 @@ cdef class Engine:
             PyBuffer_Release(&kb)
 
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
-        """The value under key, or default. expect="hit" skips the bottom filter, which could only agree."""
+        """The value under key, or default. expect="hit" skips the bottom filter, which could only agree.
+
+        Checksums are verified whatever verify_checksums says.
+        """
         gate_check(self.gate)
         return self.lookup(self.view_, self.visible, key, default, fill_cache, 0 if expect is None else expectation(expect))
 
