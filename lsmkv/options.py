@@ -60,6 +60,12 @@ class Options:
     recovery: str = "strict"
     stats_export: bool = False
 
+    def __new__(cls, **values: Any) -> Options:
+        # Before the generated __init__, which would answer with a TypeError and no better name.
+        for name in values:
+            _require_known(name)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))

@@ -1,4 +1,6 @@
+import copy
 import dataclasses
+import pickle
 
 import pytest
 
@@ -54,6 +56,19 @@ def test_a_wrong_value_is_refused_by_name(name, value):
 def test_triggers_must_be_ordered():
     with pytest.raises(OptionError, match="l0_slowdown_trigger"):
         Options(l0_compaction_trigger=5, l0_slowdown_trigger=4)
+
+
+def test_a_misspelt_option_names_the_right_one_wherever_it_is_given():
+    for make in (
+        lambda: Options(blocksize=4096),
+        lambda: Options().replace(blocksize=4096),
+        lambda: Options().replace_live(blocksize=4096),
+        lambda: Options.of({"blocksize": 4096}, {}),
+        lambda: Options.of(None, {"blocksize": 4096}),
+    ):
+        with pytest.raises(OptionError, match="did you mean 'block_size'"):
+            make()
+    assert pickle.loads(pickle.dumps(Options(sync=True))) == copy.copy(Options(sync=True)) == Options(sync=True)
 
 
 def test_option_error_is_a_value_error():
