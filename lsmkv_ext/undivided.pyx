@@ -20,11 +20,11 @@ def undivided(work, bint patient=False):
     global _alone
     if threading.current_thread() is not threading.main_thread() or _alone:
         return work()
-    outcome = _Outcome()
+    outcome = _Outcome(work)
     # Interrupts that came before: nothing has begun yet.
     PyErr_CheckSignals()
     try:
-        start_new_thread(outcome.run, (work,))
+        start_new_thread(outcome.run, ())
     except RuntimeError:
         # No thread to be had: the interpreter is shutting down, or a limit was reached.
         _alone = True
@@ -43,20 +43,25 @@ cdef object _forget_this_thread():
 
 
 cdef class _Outcome:
+    """Work and what came of it. The thread may live a moment longer than the wait for it, so it holds neither by then: what the
+    caller lets go of is gone when the caller thinks it is."""
+    cdef object work
     cdef object result
     cdef object error
     cdef object ended           # a lock that is free once the work has ended
 
-    def __cinit__(self):
+    def __cinit__(self, work):
+        self.work = work
         self.ended = allocate_lock()
         self.ended.acquire()
 
-    def run(self, work):
+    def run(self):
         try:
-            self.result = work()
+            self.result = self.work()
         except BaseException as error:
             self.error = error
         finally:
+            self.work = None
             _forget_this_thread()
             self.ended.release()
 
@@ -77,4 +82,5 @@ cdef class _Outcome:
                 raise self.error
             finally:
                 self.error = None
-        return self.result
+        result, self.result = self.result, None
+        return result

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 from treetext import tree
@@ -18,6 +19,7 @@ from lsmkv.picker import untidy
 from lsmkv.scheduler import LAST_DELAY_NS, pressure
 from lsmkv_ext.job import FileNumbers, Job
 from lsmkv_ext.table import Table
+from lsmkv_ext.undivided import undivided
 
 
 def make_table(path, count, step, value=b"v" * 40):
@@ -354,3 +356,21 @@ def test_a_quiet_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_pa
             time.sleep(0.01)
         assert [len(files) for files in db._versions.current.levels[:2]] == ([0, 1] if merged else [1, 1])
         assert db[b"000000"] == b"new0"
+
+
+def test_the_helper_thread_held_what_its_caller_had_let_go_of():
+    """Its last steps may come late: what was handed over must not hang on them."""
+
+    class Thing:
+        pass
+
+    for _ in range(200):
+        thing = undivided(Thing)
+        gone = weakref.ref(thing)
+        del thing
+        assert gone() is None
+        asked = Thing()
+        undivided(lambda asked=asked: None)
+        gone = weakref.ref(asked)
+        del asked
+        assert gone() is None
