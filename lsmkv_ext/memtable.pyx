@@ -110,7 +110,8 @@ cdef int arena_reserve(MemC* m, size_t n) noexcept nogil:
     if chunk == NULL:
         return -1
     lsm_store_ptr(<void**>&m.last.next, chunk)
-    m.last = chunk
+    # Others look at it too, while a large batch is written without the GIL.
+    lsm_store_ptr(<void**>&m.last, chunk)
     return 0
 
 
