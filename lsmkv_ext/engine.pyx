@@ -48,6 +48,7 @@ from lsmkv_ext.table cimport (
 )
 from lsmkv_ext.types cimport (
     MAX_KEY,
+    MAX_SEQ,
     MAX_VALUE,
     OP_DELETE,
     OP_DELETE_RANGE,
@@ -81,10 +82,16 @@ from lsmkv_ext.view cimport (
     view_get_many,
 )
 
-from lsmkv_ext.errors import ClosedError, ReadOnlyError
+from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
+
+cdef extern from *:
+    """
+    #define SEQ_RESERVE (1ULL << 48)    /* more than are used between an open and a close */
+    """
+    const uint64_t SEQ_RESERVE
 
 cdef enum:
     LARGE_BATCH = 64 << 10      # from this size on a batch is written off the GIL
@@ -192,6 +199,9 @@ cdef class Engine:
         self.set_seek_limit()
         self.writable = not self.readonly
         self.gate.closed = False
+        if self.writable and last_seq > MAX_SEQ - SEQ_RESERVE:
+            # No table could hold what is written next, nor would a log of it be believed.
+            self._poison(Error("its sequence numbers are used up"))
 
     def _install(self, levels, drop=()):
         """Publishes new levels, without the memtables in `drop` (now in a table) and with their logs let go."""

@@ -1101,6 +1101,28 @@ def write_nothing(db):
         pass
 
 
+# The end of the sequence numbers
+
+
+def test_writes_beyond_the_last_sequence_number_were_dropped_at_the_next_open(path):
+    path.mkdir()
+    with lsmkv.SSTWriter(path / "000005.sst") as table:
+        table.put(b"a", b"1", seq=(1 << 62) - 3)
+    lsmkv.repair(path)
+    written = {b"a": b"1"}
+    db = lsmkv.open(path)
+    for n in range(6):
+        with pytest.raises(lsmkv.ReadOnlyError, match="sequence numbers"):
+            db[b"%d" % n] = b"2"
+            written[b"%d" % n] = b"2"
+    assert dict(db.items()) == written
+    db._shut(flush=False)
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == written
+    with lsmkv.open(path, "r") as db:
+        assert dict(db.items()) == written
+
+
 # Arguments that another thread changes while a call waits
 
 
