@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lsmkv import filenames, recovery
+from lsmkv.checkpoint import NO_LINKS
 from lsmkv.edit import VersionEdit
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
@@ -262,6 +263,7 @@ class _Repair:
         self._act("a new manifest is written")
         if not self.apply:
             return
+        self._keep_damaged()
         sync_directory(self.directory)
         state = ManifestState(0, seed=seed)
         versions = VersionSet(self.directory, Options(), state, {}, self.cache, self.fds, self.numbers)
@@ -280,15 +282,36 @@ class _Repair:
         versions.close()
         self._move_damaged()
 
-    def _move_damaged(self) -> None:
-        """Only now: the new manifest no longer names these files."""
+    def _keep_damaged(self) -> None:
+        """A second name for each in the other folder: once the new manifest does not name them, an open would
+        remove what it finds of them here.
+        """
         if not self.report.set_aside:
             return
         lost = os.path.join(self.directory, filenames.LOST)
         with suppress(FileExistsError):
             os.mkdir(lost, 0o700)
         for name in self.report.set_aside:
-            os.rename(os.path.join(self.directory, name), os.path.join(lost, name))
+            target = os.path.join(lost, name)
+            with suppress(FileNotFoundError):
+                os.unlink(target)  # an earlier one of this name, or this one, of a repair that was killed
+            try:
+                os.link(os.path.join(self.directory, name), target, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+        sync_directory(lost)
+
+    def _move_damaged(self) -> None:
+        """Only now: the new manifest no longer names these files."""
+        if not self.report.set_aside:
+            return
+        lost = os.path.join(self.directory, filenames.LOST)
+        for name in self.report.set_aside:
+            if os.path.lexists(os.path.join(lost, name)):
+                os.unlink(os.path.join(self.directory, name))
+            else:
+                os.rename(os.path.join(self.directory, name), os.path.join(lost, name))
         sync_directory(lost)
         sync_directory(self.directory)
 

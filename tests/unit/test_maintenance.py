@@ -1,5 +1,6 @@
 """verify, repair, destroy."""
 
+import errno
 import os
 import shutil
 import sys
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import lsmkv
+from lsmkv import repairing
 
 TINY = {
     "write_buffer_size": 8192,
@@ -196,6 +198,39 @@ def test_a_damaged_table_loses_only_the_damaged_block(path, contents):
     assert 0 < len(lost) < 200
     assert all(left[k] == contents[k] for k in left.keys() & contents.keys())
     assert lsmkv.verify(path)
+
+
+def test_a_repair_that_was_killed_left_damaged_files_to_be_deleted(path, monkeypatch):
+    """Between the new manifest and the move of what it no longer names."""
+    victim = max(path.glob("*.sst"), key=lambda p: p.stat().st_size)
+    flip(victim, 30)
+    damaged = victim.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(repairing._Repair, "_move_damaged", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            lsmkv.repair(path)
+    lsmkv.open(path).close()
+    assert not victim.exists()
+    assert (path / "lost" / victim.name).read_bytes() == damaged
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_second_repair_sets_aside_what_the_first_has_named_already(path, monkeypatch, links):
+    victim = max(path.glob("*.sst"), key=lambda p: p.stat().st_size)
+    flip(victim, 30)
+    damaged = victim.read_bytes()
+    (path / "lost").mkdir()
+    (path / "lost" / victim.name).write_bytes(b"of a repair that was killed")
+    if not links:
+        monkeypatch.setattr(os, "link", refuse_to_link)
+    lsmkv.repair(path)
+    assert not victim.exists()
+    assert (path / "lost" / victim.name).read_bytes() == damaged
+    assert lsmkv.verify(path)
+
+
+def refuse_to_link(*arguments, **options):
+    raise OSError(errno.EPERM, "this file system has no links")
 
 
 def test_an_unreadable_table_is_set_aside(path, contents):
