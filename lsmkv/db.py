@@ -419,14 +419,19 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         to do.
         """
         self._check_open()
-        if not self.readonly:
-            return
-        report = RecoveryReport()
-        versions = recovery.open_for_reading(self.path, self.options, report)
-        memtables = versions.memtables() or [recovery.empty_memtable(versions)]
-        self._refresh(versions.table_levels(), memtables, versions.state.last_seq)
-        self._versions = versions
-        self.recovery_report = report
+        if self.readonly:
+            undivided(self._read_again)
+
+    def _read_again(self) -> None:
+        # One at a time, or an older state could replace a newer one; and none after a close.
+        with self._closing:
+            self._check_open()
+            report = RecoveryReport()
+            versions = recovery.open_for_reading(self.path, self.options, report)
+            memtables = versions.memtables() or [recovery.empty_memtable(versions)]
+            self._refresh(versions.table_levels(), memtables, versions.state.last_seq)
+            self._versions = versions
+            self.recovery_report = report
 
     # Seeing ------------------------------------------------------------------------------------------------
 
