@@ -67,6 +67,11 @@ class Jobs:
     def cancelled(self) -> bool:
         return self._cancelled
 
+    def run_in(self, ident: int) -> bool:
+        """Whether this thread does a part of a job. Without the lock, which it may hold itself."""
+        jobs = list(self._running)
+        return any(thread.ident == ident for job in jobs for thread in getattr(job, "threads", ()))
+
     def progress(self) -> list[dict[str, int]]:
         with self._lock:
             return [job.progress for job in self._running]

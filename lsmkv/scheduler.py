@@ -220,7 +220,8 @@ class Scheduler:
             self.condition.wait_for(lambda: not self._by_hand)
 
     def owns_this_thread(self) -> bool:
-        return any(thread.ident == threading.get_ident() for thread in self._threads)
+        ident = threading.get_ident()
+        return any(thread.ident == ident for thread in self._threads) or self.jobs.run_in(ident)
 
     def in_background(self, name: str, work: Callable[[], None]) -> None:
         """A piece of work by hand in a thread of its own; its error is counted and logged like any other."""

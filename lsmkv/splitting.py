@@ -58,6 +58,7 @@ class SplitJob:
         self._lock = threading.Lock()
         self._error: BaseException | None = None
         self._outcomes: list[dict[str, Any] | None] = [None] * len(self._parts)
+        self.threads: list[threading.Thread] = []
 
     def cancel(self) -> None:
         for part in self._parts:
@@ -71,21 +72,22 @@ class SplitJob:
 
     def run(self) -> dict[str, Any]:
         began = time.monotonic_ns()
-        started = []
         here = [0]
         try:
             for i in range(1, len(self._parts)):
                 thread = threading.Thread(target=self._run_part, args=(i,), name=f"lsmkv-part-{i}", daemon=True)
+                # Before it runs: what it does may ask whether it is one of ours.
+                self.threads.append(thread)
                 try:
                     thread.start()
-                    started.append(thread)
                 except RuntimeError:  # none to be had: a limit was reached, or the interpreter ends
+                    self.threads.remove(thread)
                     here.append(i)
             for i in here:
                 self._run_part(i)
         except BaseException as error:
             self._fail(error)
-        for thread in started:
+        for thread in self.threads:
             thread.join()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if self._error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from itertools import pairwise
@@ -258,3 +259,44 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
         db._scheduler.hold_back()  # and forgotten, as by an interrupt right behind it
         db._scheduler.wait_idle()
         assert db._scheduler.suspended == 0
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_database_that_was_collected_in_a_thread_of_a_part_waited_for_itself(
+    tmp_path, small_parts, monkeypatch
+):
+    path = tmp_path / "db"
+    db = lsmkv.open(path, max_background_jobs=2)
+    for low in (0, 300):  # two tables that overlap, so that they are merged
+        for n in range(low, low + 600):
+            db[b"%06d" % n] = b"x" * 100
+        db.flush()
+    dropped, collected = threading.Event(), threading.Event()
+    run_part = SplitJob._run_part
+
+    def collect_first(job, i):
+        if i:
+            dropped.wait()
+            gc.collect()
+            collected.set()
+        run_part(job, i)
+
+    monkeypatch.setattr(SplitJob, "_run_part", collect_first)
+    gc.disable()
+    try:
+        db.compact_range(wait=False)
+        cycle = [db]
+        cycle.append(cycle)
+        del db, cycle
+        dropped.set()
+        assert collected.wait(10)
+    finally:
+        gc.enable()
+    for _ in range(1000):
+        try:
+            db = lsmkv.open(path)
+            break
+        except lsmkv.LockError:
+            time.sleep(0.01)
+    with db:
+        assert len(db) == 900
