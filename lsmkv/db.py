@@ -378,14 +378,14 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def set_options(self, **changes: Any) -> None:
         """Changes options on the open database; what is written from now on follows them."""
         self._require_writable()
-        options = self.options.replace_live(**changes)
-        undivided(lambda: self._set_options(options))
+        undivided(lambda: self._set_options(changes))
 
-    def _set_options(self, options: Options) -> None:
+    def _set_options(self, changes: Mapping[str, Any]) -> None:
         with self._versions.commit:
-            self._versions.options = options
+            self._versions.options = self.options.replace_live(**changes)
             recovery.write_options(self._versions)
         self._scheduler.share_memory()
+        options = self.options
         self._set_row_cache(options.row_bytes)
         self._set_shadow(options)
         if options.sync_interval_ms:

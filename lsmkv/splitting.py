@@ -80,9 +80,11 @@ class SplitJob:
                 self.threads.append(thread)
                 try:
                     thread.start()
-                except RuntimeError:  # none to be had: a limit was reached, or the interpreter ends
+                except BaseException as error:
                     self.threads.remove(thread)
-                    here.append(i)
+                    if not isinstance(error, RuntimeError):
+                        raise
+                    here.append(i)  # none to be had: a limit was reached, or the interpreter ends
             for i in here:
                 self._run_part(i)
         except BaseException as error:

@@ -855,6 +855,18 @@ def test_filter_debt_is_paid_in_the_background(path):
         assert db.background.filter_rebuilds == 1
 
 
+def test_of_two_changes_of_options_at_once_one_was_lost(db):
+    changes = [{"bits_per_key": 12}, {"l0_compaction_trigger": 7}]
+    threads = [threading.Thread(target=db.set_options, kwargs=change) for change in changes]
+    with db._versions.commit:
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    assert (db.options.bits_per_key, db.options.l0_compaction_trigger) == (12, 7)
+
+
 # Seeing
 
 
