@@ -1,7 +1,9 @@
 # Descriptors on demand: at most `limit` open over all tables of a database, so 1000 tables work under RLIMIT_NOFILE=40.
-# A handle is closed by the clock hand when another needs its place, and opened again by its path when next used. The
-# limit bends while more threads than that read at once; EMFILE closes somebody else's and tries again.
+# A handle is closed by the clock hand when another needs its place, and opened again by its path when next used; if there
+# is another file by then (a database made anew in the same place), that is ENOENT. The limit bends while more threads than
+# that read at once; EMFILE closes somebody else's and tries again.
 
+from libc.stdint cimport uint64_t
 from lsmkv_ext.types cimport pthread_mutex_t
 
 ctypedef struct FdHandle:
@@ -9,6 +11,8 @@ ctypedef struct FdHandle:
     int fd                         # -1 = closed; changes under the pool's lock, read without
     int users                      # atomic
     int used                       # for the clock; atomic
+    bint seen                      # it was open before, and the file was this one:
+    uint64_t print                 # of its size and its last bytes
     FdHandle* next                 # ring of open handles
     FdHandle* prev
 

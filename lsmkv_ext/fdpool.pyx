@@ -1,7 +1,8 @@
-from libc.errno cimport EMFILE, ENFILE
+from libc.errno cimport EMFILE, ENFILE, ENOENT
 from libc.stdlib cimport calloc, free
 
-from lsmkv_ext.file cimport OPEN_READ, file_close, file_open
+from lsmkv_ext.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
+from lsmkv_ext.native cimport xxh3
 from lsmkv_ext.types cimport (
     lsm_fetch_add32,
     lsm_load32,
@@ -23,6 +24,7 @@ cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int usec)
 
 cdef enum:
+    TAIL = 512                     # bytes that tell tables apart: the footer, the checksum of the properties
     RETRIES = 2000                 # x 1 ms: descriptors in use come back when their read is done
 
 
@@ -103,6 +105,24 @@ cdef int fd_acquire(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
     return _open_counted(p, h, fd)
 
 
+cdef int _recognise(FdHandle* h, int fd) noexcept nogil:
+    """0 where it is the file that the handle had before, or its first one; ENOENT for another."""
+    cdef char tail[TAIL]
+    cdef uint64_t size, found
+    cdef size_t got = 0
+    cdef int err = file_size(fd, &size)
+    if err == 0:
+        err = file_pread(fd, tail, TAIL, size - TAIL if size > TAIL else 0, &got)
+    if err:
+        return err
+    found = xxh3(tail, got, size)
+    if h.seen and found != h.print:
+        return ENOENT
+    h.seen = True
+    h.print = found
+    return 0
+
+
 cdef int _open_counted(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
     """The handle was closed (or about to be) while its user was already counted in."""
     cdef int err = 0
@@ -114,6 +134,10 @@ cdef int _open_counted(FdPoolC* p, FdHandle* h, int* fd) noexcept nogil:
             _close_one(p)
         err = file_open(h.path, OPEN_READ, &opened)
         if err == 0:
+            err = _recognise(h, opened)
+            if err:
+                file_close(opened)
+                break
             lsm_store32(&h.fd, opened)
             _link(p, h)
             break

@@ -146,6 +146,29 @@ def test_a_reader_with_too_few_descriptors_says_that_a_refresh_helps(path):
         assert list(reader.values()) == [b"w" * 50] * 400
 
 
+@pytest.mark.parametrize("bits", [0, 10])
+def test_a_reader_with_too_few_descriptors_read_the_tables_of_another_database(path, bits):
+    """One that was made anew in the same place, with the same names: what a descriptor was opened for again."""
+    options = {**TINY, "target_file_size": 4096, "compression": None, "bits_per_key": bits}
+    with lsmkv.open(path, **options) as db:
+        fill(db, 6000)
+        db.compact_range()
+    with lsmkv.open(path, "r", max_open_files=8, block_cache_size=0) as reader:
+        assert len(reader._versions.tables) > 8
+        with lsmkv.open(path, "n", **options) as db:
+            fill(db, 6000, value=b"w")
+            db.compact_range()
+        found = set()
+        for i in range(6000):
+            try:
+                found.add(reader.get(b"key%06d" % i))
+            except lsmkv.IOError as error:
+                assert error.errno == errno.ENOENT and "refresh" in str(error)
+        assert found == {b"v" * 50}
+        reader.refresh()
+        assert set(reader.values()) == {b"w" * 50}
+
+
 # Checkpoint
 
 
