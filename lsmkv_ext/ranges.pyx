@@ -1,10 +1,10 @@
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memset
 
 from lsmkv_ext.rangetree cimport MemRangeDelete
 from lsmkv_ext.table cimport range_walk_init, range_walk_next
-from lsmkv_ext.table_format cimport RANGE_STRIDE, range_decode
+from lsmkv_ext.table_format cimport range_decode
 from lsmkv_ext.types cimport lsm_compare, lsm_load_ptr
 
 # --- gathering ---------------------------------------------------------------------------------------------------------
@@ -282,16 +282,28 @@ cdef uint64_t ranges_cover(const RangeDelete* items, size_t n, const char* key, 
     return items[lo - 1].seq
 
 
+cdef inline bint starts_by(const char* p, const char* end, const char* key, size_t klen) noexcept nogil:
+    """Whether the range delete at p starts at key or before it."""
+    cdef RangeDelete r
+    cdef size_t n = <uint8_t>p[0]
+    if (n | <uint8_t>p[1]) & 0x80:
+        return range_decode(p, end, &r) != NULL and lsm_compare(r.start, r.start_len, key, klen) <= 0
+    # Lengths of a byte each, as usual: the sequence number is stepped over, not decoded.
+    p += 2
+    while <uint8_t>p[0] & 0x80:
+        p += 1
+    return lsm_compare(p + 1, n, key, klen) <= 0
+
+
 cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
     cdef const char* end = t.range_bytes + t.range_len
     cdef const char* p
-    cdef uint32_t lo = 0, hi = (t.n_range_deletes + RANGE_STRIDE - 1) // RANGE_STRIDE, mid
+    cdef uint32_t lo = 0, hi = (t.n_range_deletes + (1 << t.range_shift) - 1) >> t.range_shift, mid
     cdef RangeDelete r, found
     cdef int _i
     while lo < hi:          # first place whose range starts behind key
         mid = (lo + hi) >> 1
-        range_decode(t.range_bytes + t.range_places[mid], end, &r)
-        if lsm_compare(r.start, r.start_len, key, klen) <= 0:
+        if starts_by(t.range_bytes + t.range_places[mid], end, key, klen):
             lo = mid + 1
         else:
             hi = mid
@@ -301,7 +313,7 @@ cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) 
     p = range_decode(p, end, &found)
     if p == NULL:           # never: all were checked when the table was opened
         return 0
-    for _i in range(RANGE_STRIDE - 1):
+    for _i in range((1 << t.range_shift) - 1):
         if p == end:
             break
         p = range_decode(p, end, &r)

@@ -61,7 +61,8 @@ ctypedef struct TableC:
     uint32_t n_range_deletes
     char* range_bytes              # owned; as in the file, checked: sorted by start, then newest first
     size_t range_len
-    uint32_t* range_places         # owned; where in them every RANGE_STRIDE-th begins
+    uint32_t* range_places         # owned; where in them every 2^range_shift-th begins
+    uint32_t range_shift
     void* filter_alloc             # owned; filter.bits points into it
     uint64_t filter_size           # bytes of bits
     uint64_t memory                # resident: index, filter, range deletes

@@ -27,8 +27,10 @@ cdef enum:
     FOOTER_MAGIC_AT = 152
     TABLE_VERSION = 1
     OPEN_ALLOWANCE = 16 << 20      # opening a table takes at most so many bytes more than its file has
-    RANGE_STRIDE = 8               # an open table knows where every so many-th range delete begins, in 4 bytes:
-    RANGE_COST = 1                 # it takes at most so many beside its bytes
+    # An open table knows where each of its range deletes begins, in 4 bytes; from RANGES_SPARSE on, of every 2^RANGE_SHIFT-th.
+    RANGES_SPARSE = 4096
+    RANGE_SHIFT = 2
+    RANGE_COST = 1                 # bytes that each takes then, beside its own
     FILTER_ALIGN = 64
     # kinds of section, for the checksum's seed
     KIND_DATA = 1

@@ -41,7 +41,8 @@ from lsmkv_ext.table_format cimport (
     PROP_N_RANGE_DELETES,
     PROP_SEED,
     PROP_SMALLEST,
-    RANGE_STRIDE,
+    RANGE_SHIFT,
+    RANGES_SPARSE,
     TABLE_VERSION,
     RangeDelete,
     frame_intact,
@@ -433,18 +434,20 @@ cdef int _decode_ranges(TableC* t, size_t n, Status* st) noexcept nogil:
     cdef const char* p = t.range_bytes
     cdef const char* end = p + n
     cdef uint64_t count = table_prop(t, PROP_N_RANGE_DELETES)
-    cdef uint64_t places = (count + RANGE_STRIDE - 1) // RANGE_STRIDE
+    cdef uint64_t places
     cdef RangeDelete r, before
     cdef uint32_t i
     memset(&before, 0, sizeof(before))
     if count > n // MIN_RANGE:
         return fail_corrupt(st, "fewer range deletes than the properties say", t.number, t.ranges_at)
+    t.range_shift = RANGE_SHIFT if count >= RANGES_SPARSE else 0
+    places = (count + (1 << t.range_shift) - 1) >> t.range_shift
     t.range_places = <uint32_t*>_claim(t, places * 4, st)
     if t.range_places == NULL:
         return st.code
     for i in range(<uint32_t>count):
-        if i % RANGE_STRIDE == 0:
-            t.range_places[i // RANGE_STRIDE] = <uint32_t>(p - t.range_bytes)
+        if i & ((1 << t.range_shift) - 1) == 0:
+            t.range_places[i >> t.range_shift] = <uint32_t>(p - t.range_bytes)
         p = range_decode(p, end, &r)
         if p == NULL or lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
             return fail_corrupt(st, "damaged range delete", t.number, t.ranges_at)
