@@ -68,6 +68,7 @@ ctypedef struct MemC:
     RangeNode* range_tree       # of all but the last few of them
     int range_tail              # how many those are
     uint64_t n_range_deletes
+    uint64_t range_key_bytes
     MemOrder* order             # latest, under order_mutex
     pthread_mutex_t order_mutex
 

@@ -47,9 +47,11 @@ cdef enum:
     LARGE_INDEX = 1 << 17
     HUGE_PAGE = 2 << 20
     LARGE_ARRAY = 256 << 10
-    # What a flush takes on top: two arrays to sort entries, and their hashes for the filter; the sweep over range deletes.
+    # What a flush takes on top: two arrays to sort entries, and their hashes for the filter;
+    # the list of range deletes, the sweep over it, and their section, in which each key may stand twice, with its compressed copy.
     FLUSH_PER_ENTRY = 2 * 16 + 16
-    FLUSH_PER_RANGE = 320
+    FLUSH_PER_RANGE = 256
+    FLUSH_PER_RANGE_BYTE = 4
     FETCH_AHEAD = 6             # entries of a run that a walk sends for before it needs them
 
 # --- large arrays: pages of their own, which go back at once when freed; malloc would keep them in a heap per thread ------------
@@ -256,6 +258,7 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
         m.min_seq = seq
     m.max_seq = seq
     m.n_range_deletes += 1
+    m.range_key_bytes += start_len + stop_len
     m.used += sizeof(MemRangeDelete) + start_len + stop_len
     lsm_store_ptr(<void**>&m.range_deletes, d)
     m.range_tail += 1
@@ -269,7 +272,8 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
 
 
 cdef uint64_t mem_weight(const MemC* m) noexcept nogil:
-    return m.used + FLUSH_PER_ENTRY * m.n_entries + FLUSH_PER_RANGE * m.n_range_deletes
+    return (m.used + FLUSH_PER_ENTRY * m.n_entries + FLUSH_PER_RANGE * m.n_range_deletes
+            + FLUSH_PER_RANGE_BYTE * m.range_key_bytes)
 
 
 # --- readers ---------------------------------------------------------------------------------------------------------

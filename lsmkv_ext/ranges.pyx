@@ -3,8 +3,7 @@ from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memset
 
 from lsmkv_ext.rangetree cimport MemRangeDelete
-from lsmkv_ext.table cimport range_walk_init, range_walk_next
-from lsmkv_ext.table_format cimport range_decode
+from lsmkv_ext.table cimport range_unpack, range_walk_init, range_walk_next
 from lsmkv_ext.types cimport lsm_compare, lsm_load_ptr
 
 # --- gathering ---------------------------------------------------------------------------------------------------------
@@ -283,16 +282,17 @@ cdef uint64_t ranges_cover(const RangeDelete* items, size_t n, const char* key, 
 
 
 cdef inline bint starts_by(const char* p, const char* end, const char* key, size_t klen) noexcept nogil:
-    """Whether the range delete at p starts at key or before it."""
+    """Whether the range delete at p, a place, starts at key or before it."""
     cdef RangeDelete r
     cdef size_t n = <uint8_t>p[0]
     if (n | <uint8_t>p[1]) & 0x80:
-        return range_decode(p, end, &r) != NULL and lsm_compare(r.start, r.start_len, key, klen) <= 0
+        memset(&r, 0, sizeof(r))
+        return range_unpack(p, end, 0, &r) != NULL and lsm_compare(r.start, r.start_len, key, klen) <= 0
     # Lengths of a byte each, as usual: the sequence number is stepped over, not decoded.
     p += 2
     while <uint8_t>p[0] & 0x80:
         p += 1
-    return lsm_compare(p + 1, n, key, klen) <= 0
+    return lsm_compare(p + 1, n - 1, key, klen) <= 0
 
 
 cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
@@ -309,14 +309,15 @@ cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) 
             hi = mid
     if lo == 0:
         return 0
-    p = t.range_bytes + t.range_places[lo - 1]
-    p = range_decode(p, end, &found)
-    if p == NULL:           # never: all were checked when the table was opened
+    memset(&found, 0, sizeof(found))
+    p = range_unpack(t.range_bytes + t.range_places[lo - 1], end, t.range_base, &found)
+    if p == NULL:           # never: they were packed when the table was opened
         return 0
+    r = found
     for _i in range((1 << t.range_shift) - 1):
         if p == end:
             break
-        p = range_decode(p, end, &r)
+        p = range_unpack(p, end, t.range_base, &r)
         if p == NULL or lsm_compare(r.start, r.start_len, key, klen) > 0:
             break
         found = r

@@ -13,7 +13,8 @@ from lsmkv_ext.cache cimport BlockCache, CacheC
 from lsmkv_ext.fdpool cimport FdHandle, FdPool, FdPoolC
 from lsmkv_ext.filter cimport FilterC
 from lsmkv_ext.status cimport Status
-from lsmkv_ext.table_format cimport RangeDelete, range_decode
+from lsmkv_ext.coding cimport get_varint
+from lsmkv_ext.table_format cimport RangeDelete
 from lsmkv_ext.types cimport lsm_load_ptr, lsm_prefetch
 
 ctypedef struct ReadContext:       # one per operation: says how to read, collects what happened. Zero it, then set.
@@ -59,8 +60,9 @@ ctypedef struct TableC:
     size_t largest_len
     bint largest_exclusive         # largest is the stop of a range delete, no key
     uint32_t n_range_deletes
-    char* range_bytes              # owned; as in the file, checked: sorted by start, then newest first
+    char* range_bytes              # owned; packed (range_unpack), sorted by start, then newest first
     size_t range_len
+    uint64_t range_base            # the smallest of their sequence numbers
     uint32_t* range_places         # owned; where in them every 2^range_shift-th begins
     uint32_t range_shift
     void* filter_alloc             # owned; filter.bits points into it
@@ -92,26 +94,58 @@ ctypedef struct TableIter:         # table_iter_init; moves return ST_OK (look a
     uint32_t last_miss             # block index of the last disk read; adjacent ones grow the window
 
 
+cdef inline const char* range_unpack(const char* p, const char* end, uint64_t base, RangeDelete* r) noexcept nogil:
+    """A range delete of an open table; *r holds the one before it. Returns the byte behind it, or NULL where these are none.
+
+    varint start length + 1, or 0: it starts where the one before it ends, as what was flattened mostly does; varint stop length;
+    varint sequence number - base; start, if there is a length; stop."""
+    cdef uint64_t start_len, stop_len, seq
+    p = get_varint(p, end, &start_len)
+    if p != NULL:
+        p = get_varint(p, end, &stop_len)
+    if p != NULL:
+        p = get_varint(p, end, &seq)
+    if p == NULL or start_len > <uint64_t>(end - p) or stop_len > <uint64_t>(end - p) - (start_len - 1 if start_len else 0):
+        return NULL
+    if start_len == 0:
+        r.start = r.stop
+        r.start_len = r.stop_len
+    else:
+        r.start = p
+        r.start_len = start_len - 1
+        p += start_len - 1
+    r.stop = p
+    r.stop_len = stop_len
+    r.seq = base + seq
+    return p + stop_len
+
+
 ctypedef struct RangeWalk:         # over a table's range deletes, in their order
     const char* p
     const char* end
+    uint64_t base
     uint64_t global_seq
+    RangeDelete last
 
 
 cdef inline void range_walk_init(RangeWalk* w, const TableC* t) noexcept nogil:
     w.p = t.range_bytes
     w.end = t.range_bytes + t.range_len
+    w.base = t.range_base
     w.global_seq = t.global_seq
+    w.last.stop = NULL
+    w.last.stop_len = 0
 
 
 cdef inline bint range_walk_next(RangeWalk* w, RangeDelete* out) noexcept nogil:
     """False behind the last one. The keys are borrowed from the table."""
     if w.p == w.end:
         return False
-    w.p = range_decode(w.p, w.end, out)
-    if w.p == NULL:                # never: all were checked when the table was opened
+    w.p = range_unpack(w.p, w.end, w.base, &w.last)
+    if w.p == NULL:                # never: they were packed when the table was opened
         w.p = w.end
         return False
+    out[0] = w.last
     if w.global_seq:
         out.seq = w.global_seq
     return True

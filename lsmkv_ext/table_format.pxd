@@ -27,10 +27,11 @@ cdef enum:
     FOOTER_MAGIC_AT = 152
     TABLE_VERSION = 1
     OPEN_ALLOWANCE = 16 << 20      # opening a table takes at most so many bytes more than its file has
-    # An open table knows where each of its range deletes begins, in 4 bytes; from RANGES_SPARSE on, of every 2^RANGE_SHIFT-th.
-    RANGES_SPARSE = 4096
-    RANGE_SHIFT = 2
-    RANGE_COST = 1                 # bytes that each takes then, beside its own
+    # An open table knows where each of its range deletes begins, in 4 bytes; from so many bytes of them on, where every
+    # 2^RANGE_SHIFT-th does.
+    RANGES_SPARSE = 64 << 10
+    RANGE_SHIFT = 4
+    RANGE_COST = 2                 # bytes that each takes then at most, beside its own
     FILTER_ALIGN = 64
     # kinds of section, for the checksum's seed
     KIND_DATA = 1

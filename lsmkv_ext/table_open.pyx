@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 from lsmkv_ext cimport native
 from lsmkv_ext.block cimport BlockC
 from lsmkv_ext.cache cimport cache_release, cache_remove, cache_reserve
-from lsmkv_ext.coding cimport get_u32, get_u64, get_varint
+from lsmkv_ext.coding cimport get_u32, get_u64, get_varint, put_varint, varint_size
 from lsmkv_ext.fdpool cimport fd_acquire, fd_forget, fd_release
 from lsmkv_ext.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
 from lsmkv_ext.filter cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
@@ -430,48 +430,86 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
 
 # --- range deletes and filter -----------------------------------------------------------------------------------------
 
-cdef int _decode_ranges(TableC* t, size_t n, Status* st) noexcept nogil:
-    cdef const char* p = t.range_bytes
+cdef int _check_ranges(TableC* t, const char* p, size_t n, uint64_t count, Status* st) noexcept nogil:
+    """The section's bytes; finds the smallest sequence number, too."""
     cdef const char* end = p + n
-    cdef uint64_t count = table_prop(t, PROP_N_RANGE_DELETES)
-    cdef uint64_t places
     cdef RangeDelete r, before
-    cdef uint32_t i
+    cdef uint64_t i
     memset(&before, 0, sizeof(before))
-    if count > n // MIN_RANGE:
-        return fail_corrupt(st, "fewer range deletes than the properties say", t.number, t.ranges_at)
-    t.range_shift = RANGE_SHIFT if count >= RANGES_SPARSE else 0
-    places = (count + (1 << t.range_shift) - 1) >> t.range_shift
-    t.range_places = <uint32_t*>_claim(t, places * 4, st)
-    if t.range_places == NULL:
-        return st.code
-    for i in range(<uint32_t>count):
-        if i & ((1 << t.range_shift) - 1) == 0:
-            t.range_places[i >> t.range_shift] = <uint32_t>(p - t.range_bytes)
+    t.range_base = <uint64_t>-1
+    for i in range(count):
         p = range_decode(p, end, &r)
         if p == NULL or lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
             return fail_corrupt(st, "damaged range delete", t.number, t.ranges_at)
         if i and lsm_compare(before.start, before.start_len, r.start, r.start_len) > 0:
             return fail_corrupt(st, "range deletes out of order", t.number, t.ranges_at)
+        t.range_base = min(t.range_base, r.seq)
         before = r
     if p != end:
         return fail_corrupt(st, "bytes behind the last range delete", t.number, t.ranges_at)
+    return ST_OK
+
+
+cdef uint64_t _pack_ranges(const TableC* t, const char* p, size_t n, uint64_t count, char* out) noexcept nogil:
+    """As range_unpack reads them, those at a place with their starts; returns the bytes that takes. `out` may be NULL."""
+    cdef const char* end = p + n
+    cdef char* at = out
+    cdef RangeDelete r, before
+    cdef uint64_t i, size = 0, head
+    memset(&before, 0, sizeof(before))
+    for i in range(count):
+        p = range_decode(p, end, &r)
+        head = r.start_len + 1
+        if i & ((1 << t.range_shift) - 1) and lsm_compare(r.start, r.start_len, before.stop, before.stop_len) == 0:
+            head = 0
+        if out != NULL:
+            if i & ((1 << t.range_shift) - 1) == 0:
+                t.range_places[i >> t.range_shift] = <uint32_t>(at - out)
+            at = put_varint(put_varint(put_varint(at, head), r.stop_len), r.seq - t.range_base)
+            if head:
+                memcpy(at, r.start, r.start_len)
+                at += r.start_len
+            memcpy(at, r.stop, r.stop_len)
+            at += r.stop_len
+        size += varint_size(head) + varint_size(r.stop_len) + varint_size(r.seq - t.range_base) + r.stop_len
+        size += head - 1 if head else 0
+        before = r
+    return size
+
+
+cdef int _decode_ranges(TableC* t, const char* raw, size_t n, Status* st) noexcept nogil:
+    cdef uint64_t count = table_prop(t, PROP_N_RANGE_DELETES)
+    cdef uint64_t places
+    if count > n // MIN_RANGE:
+        return fail_corrupt(st, "fewer range deletes than the properties say", t.number, t.ranges_at)
+    if _check_ranges(t, raw, n, count, st) != ST_OK:
+        return st.code
+    t.range_shift = RANGE_SHIFT if n > RANGES_SPARSE else 0
+    places = (count + (1 << t.range_shift) - 1) >> t.range_shift
+    t.range_len = _pack_ranges(t, raw, n, count, NULL)
+    t.range_places = <uint32_t*>_claim(t, places * 4, st)
+    if t.range_places != NULL:
+        t.range_bytes = <char*>_claim(t, t.range_len, st)
+    if t.range_bytes == NULL:
+        return st.code
+    _pack_ranges(t, raw, n, count, t.range_bytes)
     t.n_range_deletes = <uint32_t>count
-    t.range_len = n
-    t.memory += n + places * 4
+    t.memory += t.range_len + places * 4
     return ST_OK
 
 
 cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
+    cdef char* raw
     cdef size_t n
     cdef int code
     if t.ranges_size == 0:
         if table_prop(t, PROP_N_RANGE_DELETES) != 0:
             return fail_corrupt(st, "range deletes are missing", t.number, t.ranges_at)
         return ST_OK
-    code = _section(t, t.ranges_at, t.ranges_size, KIND_RANGES, &t.range_bytes, &n, st)
+    code = _section(t, t.ranges_at, t.ranges_size, KIND_RANGES, &raw, &n, st)
     if code == ST_OK:
-        code = _decode_ranges(t, n, st)
+        code = _decode_ranges(t, raw, n, st)
+    _give_back(t, raw, n)
     return code
 
 
