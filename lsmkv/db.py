@@ -493,7 +493,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     def _close_at_exit(self) -> None:
         # What was acknowledged is in the log; writing tables would only delay the exit.
-        undivided(lambda: self._shut(flush=self.options.wal is None), patient=True)
+        undivided(lambda: self._shut(flush=self.options.wal is None))
 
     def _shut(self, flush: bool) -> None:
         if self._pid != os.getpid():
