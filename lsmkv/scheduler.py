@@ -168,6 +168,7 @@ class Scheduler:
         self._hurry = False  # somebody waits for a flush: no pause before the next try
         self._stopping = False
         self._by_hand = 0  # pieces of work that callers wait for
+        self._unattended = 0  # and of such that they do not wait for
         self._damaged: set[int] = set()  # tables that a compaction found corrupt: left alone
         self._pressure = Pressure(0, False)
         self._stopped_since = 0
@@ -225,13 +226,22 @@ class Scheduler:
 
     def in_background(self, name: str, work: Callable[[], None]) -> None:
         """A piece of work by hand in a thread of its own; its error is counted and logged like any other."""
-        undivided(lambda: self._spawn(name, lambda: self._report(name, work)))
+        undivided(lambda: self._begin_unattended(name, work))
+
+    def _begin_unattended(self, name: str, work: Callable[[], None]) -> None:
+        with self.versions.lock:
+            self._spawn(name, lambda: self._report(name, work))
+            self._unattended += 1
 
     def _report(self, name: str, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:
             self._failed("compaction", name, error, 0.0)
+        finally:
+            with self.versions.lock:
+                self._unattended -= 1
+                self.condition.notify_all()
 
     def reset_counters(self) -> None:
         with self.versions.lock:
@@ -497,7 +507,7 @@ class Scheduler:
         undivided(lambda: self._wait_until(self._idle, "flush", "compaction"))
 
     def _idle(self) -> bool:
-        working = bool(self.versions.immutables) or bool(self.busy) or self._flushing
+        working = self.versions.immutables or self.busy or self._flushing or self._unattended
         return not working and (self.suspended > 0 or self._choose() is None)
 
     def wait_change(self) -> None:

@@ -253,8 +253,7 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
         monkeypatch.undo()
         db.compact_range()
         db.compact_range(b"a", b"b", wait=False)
-        while db._scheduler.suspended:  # by its thread
-            time.sleep(0.001)
+        db._scheduler.wait_idle()
         db[b"a"] = b"1"
         db._scheduler.hold_back()  # and forgotten, as by an interrupt right behind it
         db._scheduler.wait_idle()
