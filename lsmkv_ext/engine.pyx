@@ -95,7 +95,8 @@ cdef extern from *:
 
 cdef enum:
     LARGE_BATCH = 64 << 10      # from this size on a batch is written off the GIL
-    SLEEP_NS = 1000000          # owed delay is slept in steps of a millisecond
+    SLEEP_NS = 1000000          # owed delay is slept from a millisecond on,
+    LONGEST_SLEEP_NS = 10 * SLEEP_NS    # at most so much at a time
     EXPECT_NOTHING = 0
     EXPECT_HIT = 1
     EXPECT_MISS = 2
@@ -371,7 +372,7 @@ cdef class Engine:
 
     cdef int hold_back(self, uint64_t footprint) except -1:
         """Back pressure: writers sleep in proportion to what they write, or wait while stopped."""
-        cdef uint64_t began, ns
+        cdef uint64_t began, now, ns
         if self.stopped:
             began = lsm_now_ns()
             self.writes.stops += 1
@@ -384,11 +385,15 @@ cdef class Engine:
         if self.owed >= SLEEP_NS:
             ns = self.owed
             self.owed = 0
-            began = lsm_now_ns()
-            with nogil:
-                usleep(<unsigned int>(ns // 1000))
+            began = now = lsm_now_ns()
+            # For a large write that is seconds: a close or Ctrl-C ends them.
+            while now - began < ns and self.writable and not self.gate.closed:
+                with nogil:
+                    usleep(<unsigned int>(min(began + ns - now, <uint64_t>LONGEST_SLEEP_NS) // 1000 + 1))
+                PyErr_CheckSignals()
+                now = lsm_now_ns()
             self.writes.slowdowns += 1
-            self.writes.slowdown_ns += lsm_now_ns() - began
+            self.writes.slowdown_ns += now - began
         return self.check_writable()
 
     cdef int make_room(self, bint keep_slot) except -1:

@@ -1113,6 +1113,28 @@ def write_nothing(db):
         pass
 
 
+# Back pressure
+
+
+def test_a_large_write_that_was_slowed_down_slept_on_after_a_close(path):
+    db = lsmkv.open(path)
+    db._set_delay(500_000)  # per KiB: sixteen seconds
+    refused = []
+
+    def write():
+        try:
+            db.put(b"key", bytes(32 << 20))
+        except lsmkv.ClosedError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    time.sleep(0.05)
+    db.close()
+    thread.join(5)
+    assert refused
+
+
 # Refresh
 
 
