@@ -19,7 +19,7 @@ cdef int skyline_flatten(Skyline* s) noexcept nogil
 cdef void skyline_free(Skyline* s) noexcept nogil
 # After flattening: the newest sequence number over `key`, or 0.
 cdef uint64_t ranges_cover(const RangeDelete* items, size_t n, const char* key, size_t klen) noexcept nogil
-# The same for a table's own list, which is stored flat.
+# The same for a table's own list.
 cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil
 
 ctypedef struct RangeSource:    # a list in order of starts: a table's, or one in memory

@@ -295,12 +295,26 @@ cdef inline bint starts_by(const char* p, const char* end, const char* key, size
     return lsm_compare(p + 1, n - 1, key, klen) <= 0
 
 
+cdef uint64_t overlapping_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
+    """All that start by then, one by one."""
+    cdef uint64_t newest = 0
+    cdef RangeDelete r
+    cdef RangeWalk walk
+    range_walk_init(&walk, t)
+    while range_walk_next(&walk, &r) and lsm_compare(r.start, r.start_len, key, klen) <= 0:
+        if r.seq > newest and lsm_compare(key, klen, r.stop, r.stop_len) < 0:
+            newest = r.seq
+    return newest
+
+
 cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
     cdef const char* end = t.range_bytes + t.range_len
     cdef const char* p
     cdef uint32_t lo = 0, hi = (t.n_range_deletes + (1 << t.range_shift) - 1) >> t.range_shift, mid
     cdef RangeDelete r, found
     cdef int _i
+    if t.ranges_overlap:
+        return overlapping_cover(t, key, klen)
     while lo < hi:          # first place whose range starts behind key
         mid = (lo + hi) >> 1
         if starts_by(t.range_bytes + t.range_places[mid], end, key, klen):

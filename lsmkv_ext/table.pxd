@@ -63,6 +63,7 @@ ctypedef struct TableC:
     char* range_bytes              # owned; packed (range_unpack), sorted by start, then newest first
     size_t range_len
     uint64_t range_base            # the smallest of their sequence numbers
+    bint ranges_overlap            # as only a table that came from elsewhere has them; flushes and compactions flatten theirs
     uint32_t* range_places         # owned; where in them every 2^range_shift-th begins
     uint32_t range_shift
     void* filter_alloc             # owned; filter.bits points into it

@@ -431,7 +431,7 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
 # --- range deletes and filter -----------------------------------------------------------------------------------------
 
 cdef int _check_ranges(TableC* t, const char* p, size_t n, uint64_t count, Status* st) noexcept nogil:
-    """The section's bytes; finds the smallest sequence number, too."""
+    """The section's bytes; finds the smallest sequence number, and whether some overlap, too."""
     cdef const char* end = p + n
     cdef RangeDelete r, before
     cdef uint64_t i
@@ -443,6 +443,8 @@ cdef int _check_ranges(TableC* t, const char* p, size_t n, uint64_t count, Statu
             return fail_corrupt(st, "damaged range delete", t.number, t.ranges_at)
         if i and lsm_compare(before.start, before.start_len, r.start, r.start_len) > 0:
             return fail_corrupt(st, "range deletes out of order", t.number, t.ranges_at)
+        if i and lsm_compare(before.stop, before.stop_len, r.start, r.start_len) > 0:
+            t.ranges_overlap = True
         t.range_base = min(t.range_base, r.seq)
         before = r
     if p != end:
