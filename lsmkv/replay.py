@@ -28,8 +28,8 @@ class CheckedLog:
 
 
 def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], int]) -> Memtable:
-    """Calls `spill` with every memtable that is full, oldest first; returns the last one, which may be empty. `spill` says how
-    many bytes of memory its result keeps: an open table's filter, index and range deletes.
+    """Calls `spill` with every memtable that is full, oldest first; returns the last one, which may be empty.
+    `spill` says how many bytes of memory its result keeps: an open table's filter, index and range deletes.
 
     A batch may be in two of them, so they have to become visible together.
     """

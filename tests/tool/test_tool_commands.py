@@ -293,7 +293,7 @@ def test_measured_rate_agrees_with_the_design(tmp_path):
     design = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}
     for bits, rate in design.items():
         path = tmp_path / f"{bits}.sst"
-        with SSTWriter(path, bits_per_key=bits) as writer:
+        with SSTWriter(path, bits_per_key=bits, seed=1) as writer:  # chance would miss a bound now and then
             for i in range(40_000):
                 writer.put(b"%08d" % i, b"")
         (found,) = rows("filter", "fpr", path)
