@@ -737,8 +737,7 @@ cdef int learn_synced(LogImage* image, Status* st) noexcept nogil:
 
 cdef int insert_put(LogImage* image, MemC* m, const char* key, size_t klen, const char* value, size_t vlen, uint64_t seq,
                     uint64_t hash) noexcept nogil:
-    """mem_insert; a large value moves piece by piece out of the window, which gives up what was moved, so that it is not in memory
-    twice."""
+    """mem_insert; a large value moves piece by piece out of the window, which gives up what was moved: it is in memory once."""
     cdef size_t done = 0, part
     cdef char* place
     if vlen < LOG_READ_WINDOW:

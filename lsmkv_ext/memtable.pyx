@@ -47,8 +47,8 @@ cdef enum:
     LARGE_INDEX = 1 << 17
     HUGE_PAGE = 2 << 20
     LARGE_ARRAY = 256 << 10
-    # What a flush takes on top: two arrays to sort entries, and their hashes for the filter;
-    # the list of range deletes, the sweep over it, and their section, in which each key may stand twice, with its compressed copy.
+    # What a flush takes on top: two arrays to sort entries, and their hashes for the filter; the list of range deletes, the sweep
+    # over it, and their section, in which each key may stand twice, with its compressed copy.
     FLUSH_PER_ENTRY = 2 * 16 + 16
     FLUSH_PER_RANGE = 256
     FLUSH_PER_RANGE_BYTE = 4

@@ -5,7 +5,7 @@ import time
 from lsmkv_ext.errors import ClosedError, OptionError
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 

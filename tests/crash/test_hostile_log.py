@@ -178,8 +178,8 @@ def large_put(n: int, mebibytes: int) -> bytes:
     return b"\0\x04big%d" % n + varint(len(value)) + value
 
 
-# Sizes around the one from which on a value is not compressed; and one behind as many tiny operations as just fit
-# into a piece.
+# Sizes around the one from which on a value is not compressed; one behind as many tiny operations as just fit into a
+# piece.
 LARGE: dict[str, tuple[int, tuple[int, ...]]] = {
     "one": (0, (96,)),
     "two": (0, (72, 72)),

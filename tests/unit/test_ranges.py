@@ -1,6 +1,7 @@
 """Range deletes in tables: packed while a table is open, flattened when tables are merged."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def test_a_merge_flattens_what_lies_over_each_other(folder, lists, newest, same_
         flat += Table(path).range_deletes
         path.unlink()
     assert bool(flat) == bool(deletes)
-    for (_, stop, seq_before), (start, _, seq_behind) in zip(flat, flat[1:], strict=False):
+    for (_, stop, seq_before), (start, _, seq_behind) in pairwise(flat):
         assert stop < start or (stop == start and seq_before != seq_behind)
     for n in range(41):
         assert newest_over(flat, key(n)) == newest_over(deletes, key(n))
@@ -140,5 +141,5 @@ def test_outputs_end_at_two_mebibytes_of_range_deletes(tmp_path):
     assert len(tables) == 3
     assert tuple(r for table in tables for r in table.range_deletes) == ranges
     assert {k: (value, seq) for table in tables for k, value, seq in table.entries()} == rows
-    assert all(before.largest <= behind.smallest for before, behind in zip(tables, tables[1:], strict=False))
+    assert all(before.largest <= behind.smallest for before, behind in pairwise(tables))
     assert all(table.verify() == [] for table in tables)
