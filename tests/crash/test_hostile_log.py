@@ -210,6 +210,21 @@ def test_one_large_write_was_in_memory_three_times_when_it_was_recovered(place, 
         assert len(db) == len({number(n * 7919 & 0x3FFFFF) for n in range(tiny)}) + len(sizes) + 2
 
 
+@pytest.mark.parametrize("slack", [20_000, 3 << 20, 32 << 20])
+def test_values_that_move_piece_by_piece_arrive_whole(place, monkeypatch, slack):
+    """In one record, so that what is still to come stands in the window that gives up what was taken."""
+    victim, log, _ = place
+    monkeypatch.setattr(replay, "SLACK", slack)
+    sizes = [1 << 20, 5, (3 << 20) + 77, (1 << 20) - 1, 0, (2 << 20) + 4096]
+    values = [random.Random(size).randbytes(size) for size in sizes]
+    batch = [b"\0\x02k%d" % n + varint(len(value)) + value for n, value in enumerate(values)]
+    write_log(log, chain(puts(50), *([operation, *range_deletes(20)] for operation in batch)), ONE_BATCH)
+    for flag in ("r", "w"):
+        with lsmkv.open(victim, flag) as db:
+            assert [db[b"k%d" % n] for n in range(len(values))] == values
+            assert db[b"aaa"] == b"a" and number(0) not in db and len(db) == len(values) + 2 + 49
+
+
 def test_a_log_that_claims_a_terabyte_was_read_to_its_end(place):
     """Holes are not read: a log is allocated far ahead, and its size proves nothing."""
     victim, log, _ = place
