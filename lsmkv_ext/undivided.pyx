@@ -1,9 +1,9 @@
 """Work that Ctrl-C must not cut in two.
 
 Python raises KeyboardInterrupt in the main thread between any two steps of Python code: also between taking a lock and the `with`
-that would give it back (3.14), in a loop inside of that `with` without leaving it properly (3.13 and 3.14), or between the two halves of
-a commit. So such work, and all that takes a lock, runs in a thread of its own, where no signal handler ever runs, and the main thread
-only waits. Compiled code, because what is written here must not be cut in two either.
+that would give it back (3.14), in a loop inside of that `with` without leaving it properly (3.13 and 3.14), or between the two
+halves of a commit. So such work, and all that takes a lock, runs in a thread of its own, where no signal handler ever runs, and
+the main thread only waits. Compiled code, because what is written here must not be cut in two either.
 """
 from cpython.exc cimport PyErr_CheckSignals
 
