@@ -44,6 +44,7 @@ cdef extern from * nogil:
 
 cdef enum:
     FIRST_SLOTS = 4096
+    MIDDLE_INDEX = 1 << 15
     LARGE_INDEX = 1 << 17
     HUGE_PAGE = 2 << 20
     LARGE_ARRAY = 256 << 10
@@ -154,8 +155,9 @@ cdef uint64_t index_slots_for(uint64_t keys, uint64_t write_buffer_size) noexcep
 
 cdef int index_grow(MemC* m) noexcept nogil:
     cdef MemIndex* old = m.index
-    # Small ones grow fast, to be moved seldom; of a large one, a step of four would mostly be empty memory.
-    cdef MemIndex* new = index_new((old.mask + 1) * (4 if old.mask < LARGE_INDEX else 2))
+    # Small ones grow fast, to be moved seldom; of a large one, such a step would mostly be empty memory.
+    cdef uint64_t step = 2 if old.mask >= LARGE_INDEX else (8 if old.mask >= MIDDLE_INDEX else 4)
+    cdef MemIndex* new = index_new((old.mask + 1) * step)
     cdef uint64_t i, j, slot
     if new == NULL:
         return -1
