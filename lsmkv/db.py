@@ -26,7 +26,7 @@ from lsmkv.logs import LogSupply
 from lsmkv.manifest import replace_file
 from lsmkv.metrics import Stats
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose_range, files_to_compact
+from lsmkv.picker import BY_HAND, NO_HINTS, Hints, Kind, Plan, choose_range, files_to_compact
 from lsmkv.prefixed import PrefixedDB, delete_from
 from lsmkv.recovery import RecoveryReport
 from lsmkv.scheduler import Hold, Pressure, Scheduler
@@ -322,7 +322,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     ) -> Plan | None:
         """Called with the scheduler's lock held, so no table is taken twice."""
         for at, f in self._found_in(version, waiting, level):
-            plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason="by hand")
+            plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason=BY_HAND)
             if _if_free(plan, version, busy) is not None:
                 waiting.discard(f.number)
                 return plan
@@ -600,7 +600,7 @@ def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | N
         pick = lambda v, busy, n=level, a=after: choose_range(v, versions.options, n, span, busy, a)  # noqa: E731
         plan = scheduler.run_by_hand(pick, hold)
         if plan is None:
-            scheduler.wait_change()
+            scheduler.wait_for_way(span)
             continue
         if level:
             after = max(f.largest for f in plan.upper) + b"\0"

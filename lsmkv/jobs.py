@@ -14,7 +14,7 @@ from typing import Any
 
 from lsmkv import filenames, filters, splitting
 from lsmkv.edit import VersionEdit
-from lsmkv.errors import SyncError
+from lsmkv.errors import Error, SyncError
 from lsmkv.options import Options
 from lsmkv.picker import GRANDPARENT_FILES, Kind, Plan
 from lsmkv.version import FileMeta, KeyRange, Version
@@ -41,9 +41,13 @@ class Result:
     outputs: int = 0
 
 
+class GivenUp(Error):
+    """A compaction that was stopped because somebody does its work anyway."""
+
+
 class Jobs:
     """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled
-    together.
+    together, a single one be given up.
     """
 
     def __init__(self, versions: VersionSet) -> None:
@@ -53,6 +57,8 @@ class Jobs:
         self.read_counters: Callable[[], Mapping[str, Any]] = dict
         self._lock = threading.Lock()
         self._running: list[Any] = []
+        self._plans: dict[int, Any] = {}  # job of a running compaction, by the identity of its plan
+        self._given_up: dict[int, Plan] = {}  # by their identity; they may not have begun yet
         self._cancelled = False
 
     # Cancelling ---------------------------------------------------------------------------------------------
@@ -62,6 +68,18 @@ class Jobs:
             self._cancelled = True
             for job in self._running:
                 job.cancel()
+
+    def give_up(self, plan: Plan) -> None:
+        """Whoever runs `plan`, a compaction, gets `GivenUp`, unless its job has just ended."""
+        with self._lock:
+            self._given_up[id(plan)] = plan
+            job = self._plans.get(id(plan))
+            if job is not None:
+                job.cancel()
+
+    def forget(self, plan: Plan) -> None:
+        """It has ended, one way or the other."""
+        self._given_up.pop(id(plan), None)
 
     @property
     def cancelled(self) -> bool:
@@ -92,6 +110,21 @@ class Jobs:
         with self._registered(job):
             result: dict[str, Any] = job.run()
             return result
+
+    def _run_plan(self, plan: Plan, job: Any) -> dict[str, Any]:
+        with self._lock:
+            self._plans[id(plan)] = job
+            if id(plan) in self._given_up:
+                job.cancel()
+        try:
+            return self._run(job)
+        except Error as error:
+            if id(plan) in self._given_up and not self._cancelled:
+                raise GivenUp(f"{plan} was given up") from error
+            raise
+        finally:
+            with self._lock:
+                del self._plans[id(plan)]
 
     # Flush -------------------------------------------------------------------------------------------------
 
@@ -196,7 +229,8 @@ class Jobs:
         )
         keys = splitting.cuts(versions.tables_of(plan.inputs), parts)
         split = lambda start, stop: make(start=start, stop=stop)  # noqa: E731
-        outcome = self._run(splitting.SplitJob(split, keys, versions.discard_outputs) if keys else make())
+        job = splitting.SplitJob(split, keys, versions.discard_outputs) if keys else make()
+        outcome = self._run_plan(plan, job)
         removed = tuple(f.number for f in plan.inputs)
         with versions.commit:
             level = self._output_level(plan, shifts)

@@ -28,6 +28,9 @@ TOMBSTONE_SHARE = 0.5
 # At the bottom nothing is hidden by deletes any more, so fewer are already worth a rewrite.
 BOTTOM_TOMBSTONE_SHARE = 0.25
 
+# The reason of plans that a caller asked for.
+BY_HAND = "by hand"
+
 
 class Kind(Enum):
     COMPACT = "compact"  # merge the inputs into output_level
@@ -395,11 +398,11 @@ def choose_range(
     if not files:
         return None
     if level == 0:
-        return _plan_down(version, options, taken, 0, close_over(version.levels[0], hull(files)), "by hand")
+        return _plan_down(version, options, taken, 0, close_over(version.levels[0], hull(files)), BY_HAND)
     if level == version.last_level:
-        plan = Plan(Kind.COMPACT, level, level, upper=files[:1], reason="by hand")
+        plan = Plan(Kind.COMPACT, level, level, upper=files[:1], reason=BY_HAND)
         return plan if taken.allow(plan) else None
-    return _plan_down(version, options, taken, level, _batch(options, files), "by hand")
+    return _plan_down(version, options, taken, level, _batch(options, files), BY_HAND)
 
 
 def files_to_compact(

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from lsmkv import filenames
 from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError
-from lsmkv.jobs import Jobs, Result
+from lsmkv.jobs import GivenUp, Jobs, Result
 from lsmkv.logs import LogSupply
 from lsmkv.options import Options
-from lsmkv.picker import NO_HINTS, Hints, Kind, Plan, choose, pending_bytes, untidy
-from lsmkv.version import Version
+from lsmkv.picker import BY_HAND, NO_HINTS, Hints, Kind, Plan, choose, pending_bytes, untidy
+from lsmkv.version import KeyRange, Version
 from lsmkv.version_set import VersionSet
 from lsmkv_ext.memtable import Memtable
 from lsmkv_ext.undivided import undivided
@@ -403,6 +403,7 @@ class Scheduler:
         finally:
             with self.versions.lock:
                 self.busy.remove((plan, shifts))
+                self.jobs.forget(plan)
                 self._update_pressure()
                 self.condition.notify_all()
 
@@ -453,6 +454,9 @@ class Scheduler:
         """
         try:
             work()
+        except GivenUp as given_up:
+            log.debug("%s", given_up)
+            return 0.0
         except BaseException as error:
             return self._failed(kind, what, error, pause)
         with self.versions.lock:
@@ -514,9 +518,18 @@ class Scheduler:
         """Returns after the next change of the tree or of what runs (or soon, to look again)."""
         undivided(self._wait_change)
 
-    def _wait_change(self) -> None:
+    def wait_for_way(self, span: KeyRange) -> None:
+        """The same for a caller who compacts all of `span`. Automatic compactions within it are given up: what they
+        write would be read and written once more, and the caller would wait for their one thread.
+        """
+        undivided(lambda: self._wait_change(span))
+
+    def _wait_change(self, span: KeyRange | None = None) -> None:
         with self.versions.lock:
             self._check_failed(())
+            for plan, _ in self.busy:
+                if span is not None and plan.kind is Kind.COMPACT and plan.reason != BY_HAND and span.covers(plan.span):
+                    self.jobs.give_up(plan)
             self.condition.wait(GARBAGE_INTERVAL)
 
     def _wait_until(self, done: Callable[[], bool], *kinds: str) -> None:

@@ -72,6 +72,16 @@ class KeyRange:
             return False
         return self.stop < other.start or (self.exclusive and self.stop == other.start)
 
+    def covers(self, other: KeyRange) -> bool:
+        """All of `other` lies in this."""
+        if self.start is not None and (other.start is None or other.start < self.start):
+            return False
+        if self.stop is None:
+            return True
+        if other.stop is None or other.stop > self.stop:
+            return False
+        return other.stop < self.stop or other.exclusive or not self.exclusive
+
     def union(self, other: KeyRange) -> KeyRange:
         start = None if self.start is None or other.start is None else min(self.start, other.start)
         if self.stop is None or other.stop is None:

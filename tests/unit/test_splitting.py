@@ -14,6 +14,8 @@ from tables import listed, numbered, write_table
 
 import lsmkv
 from lsmkv import splitting
+from lsmkv.jobs import Jobs
+from lsmkv.picker import BY_HAND
 from lsmkv.splitting import SplitJob, cuts
 from lsmkv_ext.job import FileNumbers, Job
 from lsmkv_ext.table import Table
@@ -298,4 +300,61 @@ def test_a_database_that_was_collected_in_a_thread_of_a_part_waited_for_itself(
         except lsmkv.LockError:
             time.sleep(0.01)
     with db:
+        assert len(db) == 900
+
+
+def test_compact_range_waited_for_a_compaction_whose_work_it_did_once_more(tmp_path, monkeypatch):
+    """One that runs in the background, in one thread, is given up for the one that was asked for."""
+    begun, patience = threading.Event(), 10.0
+
+    def run_late(self, plan, job):
+        if plan.reason != BY_HAND:
+            begun.set()
+            deadline = time.monotonic() + patience
+            while id(plan) not in self._given_up and time.monotonic() < deadline:
+                time.sleep(0.001)
+        return run_plan(self, plan, job)
+
+    run_plan = Jobs._run_plan
+    monkeypatch.setattr(Jobs, "_run_plan", run_late)
+    path = tmp_path / "db"
+    with lsmkv.open(path, l0_compaction_trigger=2) as db:
+        for low in (0, 300):
+            for n in range(low, low + 600):
+                db[b"%06d" % n] = b"x" * 100
+            db.flush()
+        assert begun.wait(patience)
+        db.compact_range()
+        db._scheduler.wait_idle()
+        assert set(db.background.reasons) == {BY_HAND}
+        assert db.background.errors == 0
+        assert len(db) == 900
+        db[b"a"] = b"1"  # no harm was done
+        numbers = {f"{f.number:06d}.sst" for f in db._versions.current.files()}
+        assert {p.name for p in path.glob("*.sst")} == numbers
+    assert lsmkv.verify(path)
+
+
+def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monkeypatch):
+    given_up = []
+    monkeypatch.setattr(Jobs, "give_up", lambda self, plan: given_up.append(plan))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run_late(self, plan, job):
+        if plan.reason != BY_HAND:
+            begun.set()
+            go_on.wait(10)
+        return run_plan(self, plan, job)
+
+    run_plan = Jobs._run_plan
+    monkeypatch.setattr(Jobs, "_run_plan", run_late)
+    with lsmkv.open(tmp_path / "db", l0_compaction_trigger=2) as db:
+        for low in (0, 300):
+            for n in range(low, low + 600):
+                db[b"%06d" % n] = b"x" * 100
+            db.flush()
+        assert begun.wait(10)
+        threading.Timer(0.1, go_on.set).start()
+        db.compact_range(b"000000", b"000500")
+        assert given_up == []
         assert len(db) == 900
