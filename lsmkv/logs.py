@@ -90,7 +90,7 @@ class LogSupply:
 
 
 def new_memtable(versions: VersionSet, number: int) -> Memtable:
-    """Empty, with the number its log has, or would have. Its index begins at the size that the last one came to."""
+    """Empty, with the number its log has, or would have. Its index grows to what the last one needed."""
     memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, _expected_keys(versions))
     memtable.number = number
     return memtable

@@ -58,6 +58,7 @@ ctypedef struct MemC:
     ArenaChunk* last
     MemIndex* index
     uint64_t n_index            # distinct keys
+    uint64_t expected_keys      # how many of them there may be in the end; 0: unknown
     uint64_t n_entries
     uint64_t n_deletes
     uint64_t used               # bytes of the entries and of the indexes they made necessary

@@ -44,7 +44,7 @@ cdef extern from * nogil:
 
 cdef enum:
     FIRST_SLOTS = 4096
-    MIDDLE_INDEX = 1 << 15
+    MIDDLE_INDEX = 1 << 16
     LARGE_INDEX = 1 << 17
     HUGE_PAGE = 2 << 20
     LARGE_ARRAY = 256 << 10
@@ -145,19 +145,23 @@ cdef inline MemEntry* slot_entry(uint64_t slot) noexcept nogil:
     return <MemEntry*>(slot & <uint64_t>0x0000FFFFFFFFFFFF)
 
 
-cdef uint64_t index_slots_for(uint64_t keys, uint64_t write_buffer_size) noexcept nogil:
-    """Slots for so many keys without growing, where they may take that much of the buffer."""
-    cdef uint64_t n = FIRST_SLOTS
-    while index_is_full(keys, n - 1) and 2 * n * sizeof(uint64_t) <= write_buffer_size // 4:
+cdef uint64_t index_next_size(const MemC* m) noexcept nogil:
+    """Small steps first: while it is small it stays in the processor's cache, which every get has of it. Then the one that should be
+    the last, so that a large one is moved once."""
+    cdef uint64_t n = m.index.mask + 1
+    if n < MIDDLE_INDEX:
+        return n * 4
+    if n >= LARGE_INDEX or m.expected_keys == 0:
+        return n * (2 if n >= LARGE_INDEX else 8)
+    n *= 2
+    while index_is_full(m.expected_keys, n - 1) and 2 * n * sizeof(uint64_t) <= m.chunk_size // 4:
         n *= 2
     return n
 
 
 cdef int index_grow(MemC* m) noexcept nogil:
     cdef MemIndex* old = m.index
-    # Small ones grow fast, to be moved seldom; of a large one, such a step would mostly be empty memory.
-    cdef uint64_t step = 2 if old.mask >= LARGE_INDEX else (8 if old.mask >= MIDDLE_INDEX else 4)
-    cdef MemIndex* new = index_new((old.mask + 1) * step)
+    cdef MemIndex* new = index_new(index_next_size(m))
     cdef uint64_t i, j, slot
     if new == NULL:
         return -1
@@ -882,7 +886,6 @@ cdef class Memtable:
     """Owns one memtable's memory. The engine writes it, views pin it, a flush reads it."""
 
     def __cinit__(self, uint64_t seed, uint64_t write_buffer_size, uint64_t expected_keys=0):
-        cdef uint64_t slots = index_slots_for(expected_keys, write_buffer_size)
         self.seed = seed
         self.number = 0
         self.capacity = write_buffer_size
@@ -894,8 +897,8 @@ cdef class Memtable:
         self.c.chunk_size = (write_buffer_size + write_buffer_size // 64 + 65536 + 4095) & ~<uint64_t>4095
         self.c.first = chunk_new(self.c.chunk_size)
         self.c.last = self.c.first
-        self.c.index = index_new(slots)
-        self.c.used = slots * sizeof(uint64_t) if slots > FIRST_SLOTS else 0
+        self.c.expected_keys = expected_keys
+        self.c.index = index_new(FIRST_SLOTS)
         if self.c.first == NULL or self.c.index == NULL:
             raise MemoryError("memtable")
 
@@ -937,6 +940,10 @@ cdef class Memtable:
     def keys(self):
         """How many different ones."""
         return self.c.n_index
+
+    @property
+    def index_slots(self):
+        return self.c.index.mask + 1
 
     @property
     def deletes(self):
