@@ -91,17 +91,10 @@ class LogSupply:
 
 def new_memtable(versions: VersionSet, number: int) -> Memtable:
     """Empty, with the number its log has, or would have. Its index grows to what the last one needed."""
-    memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, _expected_keys(versions))
+    expected = 0 if versions.active is None else versions.active.keys
+    memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, expected)
     memtable.number = number
     return memtable
-
-
-def _expected_keys(versions: VersionSet) -> int:
-    last, size = versions.active, versions.options.write_buffer_size
-    if last is None:
-        return 0
-    # One that was full enough tells how many a full one holds; of a smaller one the next may be as small.
-    return last.keys * size // last.used_bytes if 2 * last.used_bytes >= size else last.keys
 
 
 def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | None:

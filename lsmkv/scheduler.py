@@ -287,12 +287,13 @@ class Scheduler:
 
     def _let_rotate_early(self) -> None:
         """While nothing is being flushed, half a write buffer is enough to begin: writers that outrun the
-        flush then hold less memory, and the second processor has work sooner.
+        flush then hold less memory, and the second processor has work sooner. Beside a flush an eighth is left to what
+        that takes on top: arrays to sort by, hashes, the table in the making.
         """
         with self.versions.lock:
             active, size = self.versions.active, self.options.write_buffer_size
             if active is not None and size >= EARLY_FROM:
-                active.capacity = size if self.versions.immutables else size // 2
+                active.capacity = size - size // 8 if self.versions.immutables else size // 2
 
     def _flush(self, memtables: list[Memtable]) -> None:
         self.share_memory()

@@ -21,7 +21,7 @@ ctypedef struct ReadContext:       # one per operation: says how to read, collec
     bint gil_held                  # caller holds the GIL: it is let go around the disk read only
     bint fill_cache
     bint scan                      # new blocks go to probation; TableIter reads ahead
-    bint compaction                # TableIter: 1 MiB reads, the cache is neither asked nor filled
+    bint compaction                # TableIter: large reads, the cache is neither asked nor filled
     uint64_t cache_hits            # blocks
     uint64_t disk_reads            # preads
     uint64_t disk_bytes

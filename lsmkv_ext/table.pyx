@@ -81,7 +81,7 @@ cdef enum:
     WINDOW_FIRST = 16 << 10
     SHORT_WALK = 3                 # blocks: up to here a walk is a seek with a few steps, beyond it a scan
     WINDOW_MAX = 256 << 10
-    WINDOW_COMPACTION = 1 << 20
+    WINDOW_COMPACTION = 256 << 10  # of each input, and there may be dozens
     NO_BLOCK = 0x7FFFFFFF
 
 
