@@ -228,7 +228,7 @@ def test_read_ahead_needs_few_reads(tmp_path):
     rows = {rng.randbytes(16): (rng.randbytes(100), 1) for _ in range(20_000)}
     size = write_table(tmp_path / "t.sst", rows)["data_bytes"]
     table = Table(tmp_path / "t.sst", 1, BlockCache(0))
-    for mode, window in (("scan", 256 << 10), ("compaction", 1 << 20)):
+    for mode, window in (("scan", 256 << 10), ("compaction", 256 << 10)):
         for reverse in (False, True):
             entries = table.entries(mode=mode, reverse=reverse)
             assert sum(1 for _ in entries) == len(rows)
