@@ -146,8 +146,8 @@ cdef inline MemEntry* slot_entry(uint64_t slot) noexcept nogil:
 
 
 cdef uint64_t index_next_size(const MemC* m) noexcept nogil:
-    """Small steps first: while it is small it stays in the processor's cache, which every get has of it. Then the one that should be
-    the last, so that a large one is moved once."""
+    """Small steps first: while it is small it stays in the processor's cache, and every get looks into it. Then the one that
+    should be the last, so that a large one is moved once."""
     cdef uint64_t n = m.index.mask + 1
     if n < MIDDLE_INDEX:
         return n * 4
