@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import oracle
+from . import oracle, writing
 
 
 @pytest.fixture
@@ -121,3 +121,24 @@ def test_acknowledgements_of_a_dying_file_system_do_not_count(tmp_path):
     writer.opened()
     writer.acked(writer.pending([(b"p", b"k", b"2")], True))
     assert [entry.status for entry in oracle.read(tmp_path / "oracle")] == [oracle.PENDING, oracle.ACKED]
+
+
+def test_a_writer_that_started_took_the_mark_of_a_power_cut_away(tmp_path, monkeypatch):
+    """What the dying file system then acknowledged counted as synced."""
+    path = tmp_path / "book"
+    oracle.Writer(path).opened()
+    records = oracle.records
+
+    def records_and_cut(path):
+        found = list(records(path))
+        monkeypatch.setattr(oracle, "records", records)
+        oracle.Writer(path, alone=False).cut()
+        monkeypatch.setattr(oracle, "records", records_and_cut)
+        return found
+
+    monkeypatch.setattr(oracle, "records", records_and_cut)
+    errors = []
+    writing._writer(None, str(path), "seed", 0, 8, errors)
+    monkeypatch.undo()
+    assert errors == []
+    assert [kind for kind, *_ in oracle.records(path)][:2] == [oracle.OPENED, oracle.CUT]

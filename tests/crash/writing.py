@@ -36,7 +36,8 @@ def open_database(folder: str, options: dict[str, Any], slack: int | None, flag:
 
 
 def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: list[BaseException]) -> None:
-    book = oracle.Writer(path)
+    # Whoever marked the opening has cut a torn end off; now the mark of a power cut may be in the making.
+    book = oracle.Writer(path, alone=False)
     load = Load(seed, Path(path).name.encode() + b":", sync_every=sync_every)
     try:
         for _ in range(count):
