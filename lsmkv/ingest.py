@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.edit import VersionEdit
-from lsmkv.errors import CorruptionError, SyncError
+from lsmkv.errors import CorruptionError, IOError, SyncError
 from lsmkv.manifest import io_errors, open_above_stdio, sync_directory, sync_file
 from lsmkv.picker import Plan
 from lsmkv.version import FileMeta, Version
@@ -37,6 +37,8 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
     try:
         for path, number in zip(paths, numbers, strict=True):
             target = filenames.table_path(versions.directory, number)
+            if os.path.lexists(target):
+                raise IOError(errno.EEXIST, "ingest: a file that is not ours has this name", target)
             placed.append(target)
             with io_errors("ingest", path):
                 place(path, target, move)
@@ -51,8 +53,20 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
                 os.unlink(target)
         raise
     if move:
-        for path in paths:
+        _remove_sources(paths)
+
+
+def _remove_sources(paths: Sequence[str]) -> None:
+    """All that can be removed, whatever becomes of the others; they are in the database either way."""
+    failed: OSError | None = None
+    for path in paths:
+        try:
             os.unlink(path)
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        what = f"the tables were ingested, but not all files could be removed: {failed.strerror}"
+        raise IOError(failed.errno, what, failed.filename) from failed
 
 
 def check_sources(paths: Sequence[str]) -> None:

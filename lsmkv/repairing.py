@@ -107,6 +107,8 @@ class _Repair:
             return read_manifest(self.directory, number)
         except (CorruptionError, FileNotFoundError) as error:
             self._act(f"the manifest cannot be used: {error}")
+            # It may still tell a person what was where; the next open would remove it.
+            self._set_aside(filenames.manifest_name(number))
             return None
 
     def _mend(self, state: ManifestState) -> None:

@@ -308,3 +308,34 @@ def test_ingest_takes_all_or_nothing(path, tmp_path):
         db.ingest([])
         db.ingest([good])
         assert len(db) == 2
+
+
+def test_ingest_that_cannot_remove_its_sources_says_that_the_tables_are_in(path, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        with lsmkv.SSTWriter(tmp_path / f"{name}.sst") as table:
+            table.put(name.encode(), b"1")
+    real = os.unlink
+
+    def refuse(target, **options):
+        if str(target).endswith("one.sst"):
+            raise PermissionError(errno.EPERM, "not permitted", target)
+        real(target, **options)
+
+    with lsmkv.open(path) as db:
+        monkeypatch.setattr(os, "unlink", refuse)
+        with pytest.raises(lsmkv.IOError, match="were ingested") as caught:
+            db.ingest([tmp_path / "one.sst", tmp_path / "two.sst"], move=True)
+        assert caught.value.errno == errno.EPERM and caught.value.filename == str(tmp_path / "one.sst")
+        assert dict(db.items(start=b"o")) == {b"one": b"1", b"two": b"1"}
+        assert not (tmp_path / "two.sst").exists()
+
+
+def test_a_failed_ingest_removed_a_file_that_was_not_its_own(path, tmp_path):
+    with lsmkv.SSTWriter(tmp_path / "one.sst") as table:
+        table.put(b"one", b"1")
+    with lsmkv.open(path) as db:
+        stranger = path / f"{db._versions.numbers.peek:06d}.sst"
+        stranger.write_bytes(b"mine")
+        with pytest.raises(lsmkv.IOError, match="not ours"):
+            db.ingest([tmp_path / "one.sst"])
+        assert stranger.read_bytes() == b"mine"
