@@ -30,7 +30,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 test: build
 	$(PYTEST)
 
-# The README's table: 1M keys, about seven minutes for three interleaved runs. RUNS=1 for a quick look.
+# The README's table: 1M keys, about five minutes for three interleaved runs. RUNS=1 for a quick look.
 RUNS ?= 3
 PEERS := lsmkv,rocksdb,leveldb,lmdb
 
