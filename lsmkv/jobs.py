@@ -119,7 +119,8 @@ class Jobs:
         try:
             return self._run(job)
         except Error as error:
-            if id(plan) in self._given_up and not self._cancelled:
+            # Only the cancelling itself: damage or a failed sync that it met before is still what it is.
+            if type(error) is Error and id(plan) in self._given_up and not self._cancelled:
                 raise GivenUp(f"{plan} was given up") from error
             raise
         finally:

@@ -528,10 +528,14 @@ class Scheduler:
     def _wait_change(self, span: KeyRange | None = None) -> None:
         with self.versions.lock:
             self._check_failed(())
-            for plan, _ in self.busy:
-                if span is not None and plan.kind is Kind.COMPACT and plan.reason != BY_HAND and span.covers(plan.span):
-                    self.jobs.give_up(plan)
+            if span is not None:
+                self._give_up_within(span)
             self.condition.wait(GARBAGE_INTERVAL)
+
+    def _give_up_within(self, span: KeyRange) -> None:
+        for plan, _ in self.busy:
+            if plan.kind is Kind.COMPACT and plan.reason != BY_HAND and span.covers(plan.span):
+                self.jobs.give_up(plan)
 
     def _wait_until(self, done: Callable[[], bool], *kinds: str) -> None:
         with self.versions.lock:

@@ -14,8 +14,9 @@ from tables import listed, numbered, write_table
 
 import lsmkv
 from lsmkv import splitting
+from lsmkv.errors import SyncError
 from lsmkv.jobs import Jobs
-from lsmkv.picker import BY_HAND
+from lsmkv.picker import BY_HAND, Kind, Plan
 from lsmkv.splitting import SplitJob, cuts
 from lsmkv_ext.job import FileNumbers, Job
 from lsmkv_ext.table import Table
@@ -358,3 +359,20 @@ def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monk
         db.compact_range(b"000000", b"000500")
         assert given_up == []
         assert len(db) == 900
+
+
+@pytest.mark.parametrize("error", [lsmkv.CorruptionError("damage"), SyncError(5, "fsync")])
+def test_an_error_of_a_compaction_that_was_given_up_passed_for_the_giving_up(tmp_path, error):
+    class Failing:
+        def cancel(self):
+            pass
+
+        def run(self):
+            raise error
+
+    with lsmkv.open(tmp_path / "db") as db:
+        plan = Plan(Kind.COMPACT, 0, 1)
+        db._scheduler.jobs.give_up(plan)
+        with pytest.raises(type(error)):
+            db._scheduler.jobs._run_plan(plan, Failing())
+        db._scheduler.jobs.forget(plan)
