@@ -1,4 +1,4 @@
-"""What filters do in a whole tree: reads in vain, the best split of memory, memory given back, the cost of
+"""What filters do in a whole tree: wasted reads, the best split of memory, memory given back, the cost of
 more levels, of checking new filters, and of rebuilding them.
 
     python -m lsmkv_bench.filter_tree [--keys N] [--rebuild-keys N] [--json]
@@ -97,7 +97,7 @@ def shape(db: lsmkv.DB) -> list[dict[str, Any]]:
 
 
 def misses(db: lsmkv.DB, n: int) -> dict[str, Any]:
-    """Lookups for keys that are not there: how many reads in vain, and what one lookup costs."""
+    """Lookups for keys that are not there: how many wasted reads, and what one lookup costs."""
     asked = [_missing(i) for i in range(n)]
     db.reset_stats()
     _each(db.get, asked)
@@ -303,7 +303,7 @@ def show(result: dict[str, Any]) -> None:
     for name in ("uniform", "auto", "for_hits"):
         print(f"  bits per key by level, {name}: {result[name]['bits_per_level']}")
     print(
-        f"\nauto: {result['auto_over_uniform']:.2f} of the reads in vain of uniform bits, at"
+        f"\nauto: {result['auto_over_uniform']:.2f} of the wasted reads of uniform bits, at"
         f" {result['auto_memory_ratio']:.2f} of the memory"
     )
     print(f"optimize_filters_for_hits gives back {result['memory_given_back']:.1%} of filter memory")

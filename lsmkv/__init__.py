@@ -25,17 +25,17 @@ from lsmkv.errors import (
     OptionError,
     ReadOnlyError,
 )
-from lsmkv.maintenance import Report, destroy, verify
-from lsmkv.metrics import Stats
-from lsmkv.opening import open_database
+from lsmkv.recovery.maintenance import Report, destroy, verify
+from lsmkv.stats.metrics import Stats
+from lsmkv.recovery.open import open_database
 from lsmkv.options import Options
-from lsmkv.plan import plan
-from lsmkv.repairing import RepairReport, repair
-from lsmkv.reporting import Explain
+from lsmkv.filters.planner import plan
+from lsmkv.recovery.repair import RepairReport, repair
+from lsmkv.stats.introspect import Explain
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.cursor import Cursor, Iterator
-from lsmkv_ext.filter import BlockedBloom
-from lsmkv_ext.sst import SSTReader, SSTWriter
+from lsmkv_ext.read.iterator import Cursor, Iterator
+from lsmkv_ext.filter.bloom import BlockedBloom
+from lsmkv_ext.table.sst import SSTReader, SSTWriter
 
 __version__ = "0.1.0"
 

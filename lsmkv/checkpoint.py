@@ -10,7 +10,7 @@ import shutil
 
 from lsmkv import filenames
 from lsmkv.errors import IOError
-from lsmkv.manifest import (
+from lsmkv.version.manifest import (
     ManifestState,
     ManifestWriter,
     io_errors,
@@ -21,10 +21,10 @@ from lsmkv.manifest import (
     sync_file,
     write_current,
 )
-from lsmkv.version import Version
-from lsmkv.version_set import VersionSet
-from lsmkv_ext.table import Table
-from lsmkv_ext.undivided import undivided
+from lsmkv.version.version import Version
+from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.port.uninterruptible import uninterruptible
 
 # Errors of link(2) that mean "not here", not "not at all".
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
@@ -46,7 +46,7 @@ def _create(versions: VersionSet, dest: str) -> None:
             # Holding the tables keeps their files from being removed while they are linked.
             return versions.current, versions.state.seed, versions.state.last_seq, dict(versions.tables)
 
-    version, seed, last_seq, held = undivided(moment)
+    version, seed, last_seq, held = uninterruptible(moment)
     os.mkdir(working, 0o700)
     try:
         for f in version.files():

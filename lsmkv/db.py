@@ -18,32 +18,35 @@ from functools import partial
 from operator import index
 from typing import Any
 
-from lsmkv import checkpoint, filenames, filters, ingest, lifecycle, recovery, reporting
+from lsmkv import checkpoint, filenames, ingest, lifecycle
+from lsmkv.filters import policy
+from lsmkv.recovery import recovery
+from lsmkv.stats import introspect
 from lsmkv.errors import ClosedError, Error, ReadOnlyError
-from lsmkv.jobs import Jobs
+from lsmkv.compaction.jobs import Jobs
 from lsmkv.lockfile import DatabaseLock
-from lsmkv.logs import LogSupply
-from lsmkv.manifest import replace_file
-from lsmkv.metrics import Stats
+from lsmkv.log_supply import LogSupply
+from lsmkv.version.manifest import replace_file
+from lsmkv.stats.metrics import Stats
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.picker import BY_HAND, NO_HINTS, Hints, Kind, Plan, choose_range, files_to_compact
+from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose_range, files_to_compact
 from lsmkv.prefixed import PrefixedDB, delete_from
-from lsmkv.recovery import RecoveryReport
-from lsmkv.scheduler import Hold, Pressure, Scheduler
-from lsmkv.version import FileMeta, KeyRange, Version
-from lsmkv.version_set import VersionSet
-from lsmkv.views import Key, OrderedMapping, as_bytes
+from lsmkv.recovery.recovery import RecoveryReport
+from lsmkv.compaction.scheduler import CompactionPause, Pressure, Scheduler
+from lsmkv.version.version import FileMeta, KeyRange, Version
+from lsmkv.version.version_set import VersionSet
+from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
-from lsmkv_ext.undivided import undivided
+from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.port.uninterruptible import uninterruptible
 
 log = logging.getLogger("lsmkv")
 
 Progress = Callable[[int, int], None]
 
-# A read in vain costs about as much as compacting this many bytes: a table with more of them than its size
+# A wasted read costs about as much as compacting this many bytes: a table with more of them than its size
 # is worth moving on. Few reads prove nothing.
 BYTES_PER_WASTED = 16 << 10
 MIN_WASTED = 1000
@@ -182,13 +185,13 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def approximate_len(self) -> int:
         """From counts alone: overwritten and deleted keys that compaction has not met yet blur it."""
         self._check_open()
-        return undivided(lambda: reporting.approximate_len(self._versions))
+        return uninterruptible(lambda: introspect.approximate_len(self._versions))
 
     def approximate_size(self, start: Key | None = None, stop: Key | None = None) -> int:
         """Bytes of table files that the range takes up."""
         self._check_open()
         span = _key(start), _key(stop)
-        return undivided(lambda: reporting.approximate_size(self._versions, *span))
+        return uninterruptible(lambda: introspect.approximate_size(self._versions, *span))
 
     # Writing -----------------------------------------------------------------------------------------------
 
@@ -213,18 +216,18 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def _poison(self, error: BaseException) -> None:
         """Also called by the engine for a log that could not be synced: the background stops too."""
         super()._poison(error)
-        undivided(lambda: self._versions.poison(error), patient=True)
+        uninterruptible(lambda: self._versions.poison(error), defer_interrupt=True)
 
     def _on_full(self) -> None:
-        """The engine's hook: runs in a writer's thread that holds the writer slot until we return."""
-        undivided(self._make_room, patient=True)
+        """The engine's hook: runs in a writer's thread that holds the writer's turn until we return."""
+        uninterruptible(self._make_room, defer_interrupt=True)
 
     def _make_room(self) -> None:
         self._scheduler.wait_for_room(self.options.max_write_buffers - 1)
         self._rotate_active()
 
     def _rotate_active(self) -> Memtable:
-        """Only with the writer slot held. Returns the memtable that now waits for its flush."""
+        """Only with the writer's turn held. Returns the memtable that now waits for its flush."""
         versions = self._versions
         versions.require_writable()
         fresh, writer = self._logs.take(self._last_seq)
@@ -245,7 +248,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def flush(self, wait: bool = True) -> None:
         """Writes what is in memory into a table."""
         self._require_writable()
-        undivided(lambda: self._flush(wait))
+        uninterruptible(lambda: self._flush(wait))
 
     def _flush(self, wait: bool) -> None:
         with self._exclusive():
@@ -273,7 +276,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._require_writable()
         span = KeyRange(_key(start), _key(stop), exclusive=True)
-        hold = self._scheduler.hold_back()
+        hold = self._scheduler.pause_compaction()
         work = partial(_compact, self._scheduler, span, progress, hold)
         try:
             self.flush()
@@ -292,7 +295,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._require_writable()
         if level is not None and not 0 <= index(level) < MAX_LEVELS:
             raise ValueError(f"level must be from 0 to {MAX_LEVELS - 1}, not {level}")
-        return undivided(lambda: self._rebuild_all(level))
+        return uninterruptible(lambda: self._rebuild_all(level))
 
     def _rebuild_all(self, level: int | None) -> int:
         # Those that owe now: a table that still owes afterwards would owe for ever.
@@ -311,18 +314,18 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """One thread's share of `waiting`. Tables that vanished meanwhile are left out."""
         rebuilt = 0
         while any(True for _ in self._found_in(self._versions.current, waiting, level)):
-            if self._scheduler.run_by_hand(partial(self._pick_rebuild, waiting, level)) is None:
+            if self._scheduler.run_manual(partial(self._pick_rebuild, waiting, level)) is None:
                 self._scheduler.wait_change()
             else:
                 rebuilt += 1
         return rebuilt
 
     def _pick_rebuild(
-        self, waiting: set[int], level: int | None, version: Version, busy: Sequence[Plan]
-    ) -> Plan | None:
+        self, waiting: set[int], level: int | None, version: Version, busy: Sequence[CompactionPlan]
+    ) -> CompactionPlan | None:
         """Called with the scheduler's lock held, so no table is taken twice."""
         for at, f in self._found_in(version, waiting, level):
-            plan = Plan(Kind.FILTERS, at, at, upper=(f,), reason=BY_HAND)
+            plan = CompactionPlan(Kind.FILTERS, at, at, upper=(f,), reason=MANUAL)
             if _if_free(plan, version, busy) is not None:
                 waiting.discard(f.number)
                 return plan
@@ -338,7 +341,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     def filter_debt(self) -> dict[int, str]:
         """File number -> why its filter should be rebuilt."""
-        return undivided(self._filter_debt)
+        return uninterruptible(self._filter_debt)
 
     def _filter_debt(self) -> dict[int, str]:
         self._check_open()
@@ -346,7 +349,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         with versions.lock:
             version = versions.current
             infos = versions.filter_infos()
-        return filters.debts(version, self._jobs.policy(version), infos, self.seed)
+        return policy.debts(version, self._jobs.policy(version), infos, self.seed)
 
     def _payable_debt(self) -> dict[int, str]:
         """Without tables hashed with another seed (it is in their blocks too) and tables without any key."""
@@ -354,9 +357,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return {n: why for n, why in self.filter_debt().items() if why != "seed" and n not in empty}
 
     def _hints(self, version: Version, options: Options) -> Hints:
-        return Hints(self._seek_heavy | self._read_in_vain(), self._debt_to_pay(version, options))
+        return Hints(self._seek_heavy | self._wasted_reads(), self._debt_to_pay(version, options))
 
-    def _read_in_vain(self) -> frozenset[int]:
+    def _wasted_reads(self) -> frozenset[int]:
         tables = self._versions.tables.items()
         return frozenset(n for n, t in tables if t.wasted > max(MIN_WASTED, t.file_size // BYTES_PER_WASTED))
 
@@ -365,7 +368,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             return frozenset()
         if self._debts is None or self._debts[0] is not version or self._debts[1] is not options:
             owed = self._payable_debt()
-            over = filters.debt_ratio(version, owed) > options.filter_debt_ratio
+            over = policy.debt_ratio(version, owed) > options.filter_debt_ratio
             self._debts = (version, options, frozenset(owed) if over else frozenset())
         return self._debts[2]
 
@@ -373,12 +376,12 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """The engine's hook: many seeks had to look into every table of L0. Merged, they look into one."""
         if not self.readonly:
             self._seek_heavy = frozenset(f.number for f in self._versions.current.levels[0])
-            undivided(self._scheduler.wake)
+            uninterruptible(self._scheduler.wake)
 
     def set_options(self, **changes: Any) -> None:
         """Changes options on the open database; what is written from now on follows them."""
         self._require_writable()
-        undivided(lambda: self._set_options(changes))
+        uninterruptible(lambda: self._set_options(changes))
 
     def _set_options(self, changes: Mapping[str, Any]) -> None:
         with self._versions.commit:
@@ -420,7 +423,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._check_open()
         if self.readonly:
-            undivided(self._read_again)
+            uninterruptible(self._read_again)
 
     def _read_again(self) -> None:
         # One at a time, or an older state could replace a newer one; and none after a close.
@@ -441,25 +444,25 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         return self._scheduler.counters
 
     def property(self, name: str) -> str | None:
-        """A named fact as text, None for an unknown name; `lsmkv.reporting.PROPERTIES` has the names."""
+        """A named fact as text, None for an unknown name; `lsmkv.stats.introspect.PROPERTIES` has the names."""
         self._check_open()
         if not isinstance(name, str):
             raise TypeError(f"a property's name is a str, not {type(name).__name__}")
-        return undivided(lambda: reporting.lookup(self, name))
+        return uninterruptible(lambda: introspect.lookup(self, name))
 
     def stats(self) -> Stats:
         """Everything counted since the database was opened (or `reset_stats`), and what there is now."""
         self._check_open()
-        return undivided(lambda: reporting.stats(self))
+        return uninterruptible(lambda: introspect.stats(self))
 
     def reset_stats(self) -> None:
         self._check_open()
         self.reset_counters()
-        undivided(self._scheduler.reset_counters)
+        uninterruptible(self._scheduler.reset_counters)
 
-    def explain(self, key: Key) -> reporting.Explain:
+    def explain(self, key: Key) -> introspect.Explain:
         """Traces one lookup: every file considered, what its filter said, the block, from where, how long."""
-        return reporting.explain(self, as_bytes(key))
+        return introspect.explain(self, as_bytes(key))
 
     def _tick(self) -> None:
         options = self.options
@@ -489,11 +492,11 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """Flushes, waits for calls in flight, ends the background work. Afterwards every call raises
         ClosedError.
         """
-        undivided(lambda: self._shut(flush=True))
+        uninterruptible(lambda: self._shut(flush=True))
 
     def _close_at_exit(self) -> None:
         # What was acknowledged is in the log; writing tables would only delay the exit.
-        undivided(lambda: self._shut(flush=self.options.wal is None))
+        uninterruptible(lambda: self._shut(flush=self.options.wal is None))
 
     def _shut(self, flush: bool) -> None:
         if self._pid != os.getpid():
@@ -550,7 +553,7 @@ def _key(key: Key | None) -> bytes | None:
     return None if key is None else as_bytes(key)
 
 
-def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
+def _if_free(plan: CompactionPlan, version: Version, busy: Sequence[CompactionPlan]) -> CompactionPlan | None:
     if any(other.kind is Kind.SHIFT for other in busy):
         return None
     taken = {f.number for other in busy for f in other.inputs}
@@ -561,14 +564,14 @@ def _if_free(plan: Plan, version: Version, busy: Sequence[Plan]) -> Plan | None:
     return plan if present and plan.upper[0].number not in taken and not spans else None
 
 
-def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: Hold) -> None:
+def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: CompactionPause) -> None:
     try:
         _compact_levels(scheduler, span, progress, hold)
     finally:
         hold.release()  # where there was nothing to do
 
 
-def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: Hold) -> None:
+def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: CompactionPause) -> None:
     """Level by level from the top. Files that arrive meanwhile are left to the next one who asks."""
     versions = scheduler.versions
 
@@ -587,20 +590,20 @@ def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | N
             left = tuple(f for f in left if f.number in before)
         return at, now, left, at > max(version.last_level, 0)
 
-    before, total = undivided(begin)
+    before, total = uninterruptible(begin)
     done = 0
     level, after, shifts = 0, b"", versions.shifts
     while True:
-        level, shifts, left, finished = undivided(look)
+        level, shifts, left, finished = uninterruptible(look)
         if finished:
             break
         if not left:
             level, after = level + 1, b""
             continue
         pick = lambda v, busy, n=level, a=after: choose_range(v, versions.options, n, span, busy, a)  # noqa: E731
-        plan = scheduler.run_by_hand(pick, hold)
+        plan = scheduler.run_manual(pick, hold)
         if plan is None:
-            scheduler.wait_for_way(span)
+            scheduler.wait_unblocked(span)
             continue
         if level:
             after = max(f.largest for f in plan.upper) + b"\0"

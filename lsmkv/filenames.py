@@ -11,13 +11,13 @@ import re
 from enum import Enum
 
 from lsmkv.errors import IOError
-from lsmkv_ext import syncnote
+from lsmkv_ext.wal import sync_watermark
 
 CURRENT = "CURRENT"
 LOCK = "LOCK"
 OPTIONS = "OPTIONS"
 STATS = "STATS"
-SYNCED = syncnote.NAME
+SYNCED = sync_watermark.NAME
 LOST = "lost"  # folder where repair puts damaged files
 
 MAX_FILE_NUMBER = (1 << 62) - 1

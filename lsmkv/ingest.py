@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
-from lsmkv.edit import VersionEdit
+from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import CorruptionError, IOError, SyncError
-from lsmkv.manifest import io_errors, open_above_stdio, sync_directory, sync_file
-from lsmkv.picker import Plan
-from lsmkv.version import FileMeta, Version
-from lsmkv.version_set import VersionSet
-from lsmkv_ext.table import Table
-from lsmkv_ext.verify import verify_table
+from lsmkv.version.manifest import io_errors, open_above_stdio, sync_directory, sync_file
+from lsmkv.compaction.picker import CompactionPlan
+from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.table.verify import verify_table
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
@@ -160,7 +160,7 @@ def meta_of(table: Table, number: int, global_seq: int = 0) -> FileMeta:
         size=p["file_size"],
         entries=p["n_entries"],
         deletes=p["n_deletes"],
-        range_deletes=p["n_range_deletes"],
+        range_tombstones=p["n_range_tombstones"],
         smallest=p["smallest"],
         largest=p["largest"],
         largest_exclusive=p["largest_exclusive"],
@@ -178,7 +178,7 @@ def meta_of(table: Table, number: int, global_seq: int = 0) -> FileMeta:
     )
 
 
-def _level_for(version: Version, busy: Sequence[Plan], files: Sequence[FileMeta]) -> int:
+def _level_for(version: Version, busy: Sequence[CompactionPlan], files: Sequence[FileMeta]) -> int:
     """The deepest level that nothing above it hides and nothing in it overlaps; L0 where in doubt."""
     if any(plan.inputs and plan.span.overlaps(f.range) for plan in busy for f in files):
         return 0

@@ -9,8 +9,8 @@ import threading
 
 from lsmkv import filenames
 from lsmkv.errors import LockError
-from lsmkv.manifest import open_above_stdio
-from lsmkv_ext.undivided import undivided
+from lsmkv.version.manifest import open_above_stdio
+from lsmkv_ext.port.uninterruptible import uninterruptible
 
 _guard = threading.Lock()
 _held: dict[str, DatabaseLock] = {}
@@ -23,7 +23,7 @@ class DatabaseLock:
         self.directory = os.path.realpath(directory)
         self._fd = -1
         try:
-            undivided(lambda: self._take(directory), patient=True)
+            uninterruptible(lambda: self._take(directory), defer_interrupt=True)
         except BaseException:
             self.release()  # an interrupt that came while it was taken
             raise
@@ -48,7 +48,7 @@ class DatabaseLock:
         return fd
 
     def release(self) -> None:
-        undivided(self._give_back, patient=True)
+        uninterruptible(self._give_back, defer_interrupt=True)
 
     def _give_back(self) -> None:
         with _guard:

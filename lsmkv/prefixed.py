@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 from lsmkv.errors import ReadOnlyError
-from lsmkv.views import Key, OrderedMapping, as_bytes
+from lsmkv.mapping import Key, OrderedMapping, as_bytes
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

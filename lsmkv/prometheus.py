@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as _Base
 
-from lsmkv.metrics import LevelStats, Stats
+from lsmkv.stats.metrics import LevelStats, Stats
 
 
 class Source(Protocol):

@@ -2,12 +2,17 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+cdef enum:
+    OP_PUT = 0
+    OP_DELETE = 1
+    OP_DELETE_RANGE = 2
+
 ctypedef struct BatchC:
     char* data
     size_t used
     size_t capacity
     uint32_t count
-    uint32_t deletes            # of these; range deletes too
+    uint32_t deletes            # of these; range tombstones too
     uint64_t footprint          # what the entries will take in a memtable
     int writers                 # calls that read `data` and may let the GIL go meanwhile: it must not move or change
 

@@ -2,9 +2,10 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from lsmkv_ext.coding cimport put_varint, varint_size
-from lsmkv_ext.memtable cimport entry_footprint
-from lsmkv_ext.types cimport MAX_KEY, MAX_VALUE, OP_DELETE, OP_DELETE_RANGE, OP_PUT
+from lsmkv_ext.port.coding cimport put_varint, varint_size
+from lsmkv_ext.memtable.memtable cimport entry_footprint
+from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
 
 from lsmkv_ext.errors import OptionError
 

@@ -5,12 +5,12 @@ from typing import Any, Self
 from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.cursor import Cursor, Iterator
-from lsmkv_ext.gate import Child
-from lsmkv_ext.log import LogWriter
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
-from lsmkv_ext.view import View
+from lsmkv_ext.read.iterator import Cursor, Iterator
+from lsmkv_ext.port.handle import Dependent
+from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.read.read_state import ReadState
 
 @disjoint_base
 class Engine:
@@ -43,7 +43,7 @@ class Engine:
     def closed(self) -> bool: ...
     def _check_open(self) -> None: ...
     @property
-    def _view(self) -> View: ...
+    def _read_state(self) -> ReadState: ...
     @property
     def _active(self) -> Memtable: ...
     @property
@@ -99,7 +99,7 @@ class Engine:
     def explain_raw(self, key: Buffer) -> dict[str, Any]: ...
 
 @disjoint_base
-class SnapshotBase(Child):
+class SnapshotBase(Dependent):
     sequence: int
     def __init__(self, engine: Engine) -> None: ...
     def close(self) -> None: ...

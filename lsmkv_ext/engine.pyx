@@ -9,13 +9,13 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, refuse_sync, refuse_value
-from lsmkv_ext.block cimport BlockC, Entry
-from lsmkv_ext.coding cimport get_varint
-from lsmkv_ext.cursor cimport Cursor, Iterator, new_cursor, new_iterator
-from lsmkv_ext.filter cimport FILTER_ABSENT, filter_probe
-from lsmkv_ext.gate cimport gate_check, gate_close, gate_new, gate_unref
-from lsmkv_ext.log cimport LogC, log_commit, log_reserve, log_sync
-from lsmkv_ext.memtable cimport (
+from lsmkv_ext.block.block cimport BlockC, Entry
+from lsmkv_ext.port.coding cimport get_varint
+from lsmkv_ext.read.iterator cimport Cursor, Iterator, new_cursor, new_iterator
+from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe
+from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
+from lsmkv_ext.wal.log cimport LogC, log_commit, log_reserve, log_sync
+from lsmkv_ext.memtable.memtable cimport (
     MemC,
     MemEntry,
     entry_op,
@@ -26,9 +26,9 @@ from lsmkv_ext.memtable cimport (
     mem_prefetch,
     mem_reserve,
 )
-from lsmkv_ext.native cimport xxh3
-from lsmkv_ext.rows cimport rows_find, rows_free, rows_offer, rows_pay, rows_prefetch, rows_resize
-from lsmkv_ext.status cimport (
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_free, row_cache_offer, row_cache_worth_probing, row_cache_prefetch, row_cache_resize
+from lsmkv_ext.port.status cimport (
     ST_CORRUPT,
     ST_IO,
     ST_NOT_FOUND,
@@ -38,23 +38,12 @@ from lsmkv_ext.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.table cimport (
-    ReadContext,
-    TableC,
-    table_find_block,
-    table_get,
-    table_peek_block,
-    table_unpin,
-)
-from lsmkv_ext.types cimport (
-    MAX_KEY,
-    MAX_SEQ,
-    MAX_VALUE,
-    OP_DELETE,
-    OP_DELETE_RANGE,
-    OP_PUT,
-    lsm_load64,
-    lsm_now_ns,
+from lsmkv_ext.table.table cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
+from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
+from lsmkv_ext.port.atomics cimport lsm_load64
+from lsmkv_ext.port.clock cimport lsm_now_ns
+from lsmkv_ext.port.pthread cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
     pthread_cond_init,
@@ -64,22 +53,22 @@ from lsmkv_ext.types cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from lsmkv_ext.view cimport (
+from lsmkv_ext.read.read_state cimport (
     MAX_LEVELS,
-    SAYS_GONE,
-    SAYS_VALUE,
+    DELETED,
+    FOUND,
     Lookup,
     TableSlot,
-    ViewC,
+    ReadStateC,
     counters_add,
     counters_start,
     lsm_count,
     table_range_holds,
-    view_drain,
-    view_ask_memtables,
-    view_ask_tables,
-    view_send_ahead,
-    view_get_many,
+    read_state_drain,
+    probe_memtables,
+    probe_tables,
+    prefetch_lookup,
+    probe_many,
 )
 
 from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
@@ -171,17 +160,17 @@ cdef class Engine:
     """The part of a database that moves bytes. `lsmkv.open` returns its subclass, `lsmkv.DB`."""
 
     def __cinit__(self, *args, **kwargs):
-        self.gate = gate_new()
-        pthread_mutex_init(&self.slot.mutex, NULL)
-        pthread_cond_init(&self.slot.freed, NULL)
-        self.gate.closed = True
+        self.handle = handle_new()
+        pthread_mutex_init(&self.turn.mutex, NULL)
+        pthread_cond_init(&self.turn.freed, NULL)
+        self.handle.closed = True
         self.old_logs = []
 
     def __dealloc__(self):
-        gate_unref(self.gate)
-        rows_free(&self.rows)
-        pthread_mutex_destroy(&self.slot.mutex)
-        pthread_cond_destroy(&self.slot.freed)
+        handle_unref(self.handle)
+        row_cache_free(&self.row_cache)
+        pthread_mutex_destroy(&self.turn.mutex)
+        pthread_cond_destroy(&self.turn.freed)
 
     # --- wiring, for the control plane ---------------------------------------------------------------------------------
 
@@ -193,13 +182,13 @@ cdef class Engine:
 
     def _start(self, levels, memtables, LogWriter log, uint64_t last_seq):
         """Opens for business. memtables: newest first, [0] is the active one; log: None for no log."""
-        self.view_ = View(memtables, levels, self.seed)
+        self.state_ = ReadState(memtables, levels, self.seed)
         self.active_ = memtables[0]
         self.log_ = log
         self.visible = last_seq
         self.set_seek_limit()
         self.writable = not self.readonly
-        self.gate.closed = False
+        self.handle.closed = False
         if self.writable and last_seq > MAX_SEQ - SEQ_RESERVE:
             # No table could hold what is written next, nor would a log of it be believed.
             self._poison(Error("its sequence numbers are used up"))
@@ -207,18 +196,18 @@ cdef class Engine:
     def _install(self, levels, drop=()):
         """Publishes new levels, without the memtables in `drop` (now in a table) and with their logs let go."""
         gone = {id(memtable) for memtable in drop}
-        kept = [memtable for memtable in self.view_.memtables if id(memtable) not in gone]
+        kept = [memtable for memtable in self.state_.memtables if id(memtable) not in gone]
         oldest = min((memtable.number for memtable in kept if memtable.number), default=0)
-        view = View(kept, levels, self.seed)
-        self.view_ = view
+        state = ReadState(kept, levels, self.seed)
+        self.state_ = state
         self.generation += 1
         self.set_seek_limit()
         self.old_logs = [log for log in self.old_logs if oldest and log.number >= oldest]
 
     def _refresh(self, levels, memtables, uint64_t last_seq):
         """A read-only handle moves on to a newer state."""
-        view = View(memtables, levels, self.seed)
-        self.view_ = view
+        state = ReadState(memtables, levels, self.seed)
+        self.state_ = state
         self.generation += 1
         self.active_ = memtables[0]
         self.visible = last_seq
@@ -227,16 +216,16 @@ cdef class Engine:
         """A new active memtable and log; the old memtable becomes the newest immutable one and is returned. Only with the writer
         slot taken (in _on_full, or inside _exclusive)."""
         old = self.active_
-        view = View([memtable, *self.view_.memtables], self.view_.levels, self.seed)
+        state = ReadState([memtable, *self.state_.memtables], self.state_.levels, self.seed)
         if self.log_ is not None:
             self.old_logs.append(self.log_)
-        self.view_ = view
+        self.state_ = state
         self.active_ = memtable
         self.log_ = log
         return old
 
     def _on_full(self):
-        """Hook: the active memtable is full. Called in the writer's thread with the writer slot taken."""
+        """Hook: the active memtable is full. Called in the writer's thread with the writer's turn taken."""
         raise NotImplementedError
 
     def _on_seek_debt(self):
@@ -244,21 +233,21 @@ cdef class Engine:
 
     cdef int set_seek_limit(self) except -1:
         """A seek that looks into one more table costs about what merging 16 KiB does."""
-        cdef uint64_t total = sum([table.file_size for table in self.view_.levels[0]]) if self.view_.levels else 0
-        self.gate.seek_debt = 0
+        cdef uint64_t total = sum([table.file_size for table in self.state_.levels[0]]) if self.state_.levels else 0
+        self.handle.seek_debt = 0
         self.seek_limit = 1000 + total // 16384
         return 0
 
     @contextlib.contextmanager
     def _exclusive(self):
         """No writer runs inside. Used for rotations that nobody's write asked for."""
-        self.take_slot()
-        self.gate.inflight += 1
+        self.take_turn()
+        self.handle.inflight += 1
         try:
             yield
         finally:
-            self.gate.inflight -= 1
-            self.free_slot()
+            self.handle.inflight -= 1
+            self.end_turn()
 
     def _set_delay(self, uint64_t ns_per_kib):
         self.delay = ns_per_kib
@@ -271,7 +260,7 @@ cdef class Engine:
 
     def _set_row_cache(self, size_t limit):
         """Bytes that the row cache may hold; 0 keeps none."""
-        rows_resize(&self.rows, limit)
+        row_cache_resize(&self.row_cache, limit)
 
     def _set_shadow_period(self, uint64_t period):
         self.counters_.shadow_period = period
@@ -287,13 +276,13 @@ cdef class Engine:
         return self.poison
 
     def _close(self):
-        """Refuses newcomers, waits for calls in flight, releases the children, drops memtables and tables."""
-        if self.gate.closed:
+        """Refuses newcomers, waits for calls in flight, releases the dependents, drops memtables and tables."""
+        if self.handle.closed:
             return
-        gate_close(self.gate)
-        rows_free(&self.rows)
+        handle_close(self.handle)
+        row_cache_free(&self.row_cache)
         self.writable = False
-        self.view_ = None
+        self.state_ = None
         self.active_ = None
         self.log_ = None
         self.old_logs = []
@@ -305,14 +294,14 @@ cdef class Engine:
 
     @property
     def closed(self):
-        return bool(self.gate.closed)
+        return bool(self.handle.closed)
 
     def _check_open(self):
-        gate_check(self.gate)
+        handle_check(self.handle)
 
     @property
-    def _view(self):
-        return self.view_
+    def _read_state(self):
+        return self.state_
 
     @property
     def _active(self):
@@ -328,39 +317,39 @@ cdef class Engine:
 
     @property
     def _inflight(self):
-        return self.gate.inflight
+        return self.handle.inflight
 
-    # --- the writer slot -------------------------------------------------------------------------------------------------
+    # --- the writer's turn -------------------------------------------------------------------------------------------------
 
-    cdef int take_slot(self) except -1:
+    cdef int take_turn(self) except -1:
         """In the order of asking: writers that rotate all the time would else keep a flush or a close waiting for ever."""
-        cdef uint64_t ticket = self.slot.drawn
-        self.slot.drawn += 1
-        if self.slot.served != ticket:
+        cdef uint64_t ticket = self.turn.drawn
+        self.turn.drawn += 1
+        if self.turn.served != ticket:
             with nogil:
-                pthread_mutex_lock(&self.slot.mutex)
-                while self.slot.served != ticket:
-                    pthread_cond_wait(&self.slot.freed, &self.slot.mutex)
-                pthread_mutex_unlock(&self.slot.mutex)
+                pthread_mutex_lock(&self.turn.mutex)
+                while self.turn.served != ticket:
+                    pthread_cond_wait(&self.turn.freed, &self.turn.mutex)
+                pthread_mutex_unlock(&self.turn.mutex)
         return 0
 
-    cdef int free_slot(self) noexcept:
-        pthread_mutex_lock(&self.slot.mutex)
-        self.slot.served += 1
-        if self.slot.served != self.slot.drawn:
-            pthread_cond_broadcast(&self.slot.freed)
-        pthread_mutex_unlock(&self.slot.mutex)
+    cdef int end_turn(self) noexcept:
+        pthread_mutex_lock(&self.turn.mutex)
+        self.turn.served += 1
+        if self.turn.served != self.turn.drawn:
+            pthread_cond_broadcast(&self.turn.freed)
+        pthread_mutex_unlock(&self.turn.mutex)
         return 0
 
     @property
     def _slot_queue(self):
-        """How many hold the writer slot or wait for it."""
-        return self.slot.drawn - self.slot.served
+        """How many hold the writer's turn or wait for it."""
+        return self.turn.drawn - self.turn.served
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
     cdef int check_writable(self) except -1:
-        gate_check(self.gate)
+        handle_check(self.handle)
         if not self.writable:
             self.fail_write()
         return 0
@@ -376,7 +365,7 @@ cdef class Engine:
         if self.stopped:
             began = lsm_now_ns()
             self.writes.stops += 1
-            while self.stopped and self.writable and not self.gate.closed:
+            while self.stopped and self.writable and not self.handle.closed:
                 with nogil:
                     usleep(500)
                 PyErr_CheckSignals()
@@ -387,7 +376,7 @@ cdef class Engine:
             self.owed = 0
             began = now = lsm_now_ns()
             # For a large write that is seconds: a close or Ctrl-C ends them.
-            while now - began < ns and self.writable and not self.gate.closed:
+            while now - began < ns and self.writable and not self.handle.closed:
                 with nogil:
                     usleep(<unsigned int>(min(began + ns - now, <uint64_t>LONGEST_SLEEP_NS) // 1000 + 1))
                 PyErr_CheckSignals()
@@ -396,12 +385,12 @@ cdef class Engine:
             self.writes.slowdown_ns += now - began
         return self.check_writable()
 
-    cdef int make_room(self, bint keep_slot) except -1:
+    cdef int make_room(self, bint keep_turn) except -1:
         """Waits for the slot and rotates if need be, through the hook, which may let the GIL go."""
         cdef bint ready = False
-        self.take_slot()
-        # In flight: a close waits for the rotation instead of taking the view from under it.
-        self.gate.inflight += 1
+        self.take_turn()
+        # In flight: a close waits for the rotation instead of taking the state from under it.
+        self.handle.inflight += 1
         try:
             self.check_writable()
             if self.active_.c.used >= self.active_.capacity:
@@ -409,20 +398,20 @@ cdef class Engine:
                 self.check_writable()
             ready = True
         finally:
-            self.gate.inflight -= 1
-            if not (ready and keep_slot):
-                self.free_slot()
+            self.handle.inflight -= 1
+            if not (ready and keep_turn):
+                self.end_turn()
         return 0
 
-    cdef int prepare(self, uint64_t footprint, bint keep_slot) except -1:
+    cdef int prepare(self, uint64_t footprint, bint keep_turn) except -1:
         """Before a write: everything that may wait. On return the GIL has been held since the last check, which keeps the next
         holder of the slot out; who will let it go while writing keeps the slot."""
         if self.delay or self.stopped:
             self.hold_back(footprint)
-        if self.slot.drawn != self.slot.served or self.active_.c.used >= self.active_.capacity:
-            return self.make_room(keep_slot)
-        if keep_slot:
-            self.take_slot()
+        if self.turn.drawn != self.turn.served or self.active_.c.used >= self.active_.capacity:
+            return self.make_room(keep_turn)
+        if keep_turn:
+            self.take_turn()
         return 0
 
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
@@ -493,11 +482,11 @@ cdef class Engine:
             log = writer.c
         seq = self.visible + 1
         if n >= LARGE_BATCH:
-            self.gate.inflight += 1
+            self.handle.inflight += 1
             with nogil:
                 write_record(log, m, payload, n, count, seq, seed, &st)
-            self.gate.inflight -= 1
-            self.free_slot()
+            self.handle.inflight -= 1
+            self.end_turn()
         else:
             write_record(log, m, payload, n, count, seq, seed, &st)
         if st.code != ST_OK:
@@ -589,7 +578,7 @@ cdef class Engine:
         if self.log_ is None:
             return 0
         status_clear(&st)
-        self.gate.inflight += 1
+        self.handle.inflight += 1
         try:
             for log in [*self.old_logs, self.log_]:
                 c = log.c
@@ -602,7 +591,7 @@ cdef class Engine:
                 if st.code != ST_OK:
                     break
         finally:
-            self.gate.inflight -= 1
+            self.handle.inflight -= 1
         if st.code != ST_OK:
             try:
                 raise_status(&st, log.path)
@@ -613,7 +602,7 @@ cdef class Engine:
 
     # --- reads -----------------------------------------------------------------------------------------------------------
 
-    cdef object lookup_bytes(self, View view, uint64_t snapshot, const char* key, size_t klen, bytes row_key, object default,
+    cdef object lookup_bytes(self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key, object default,
                              bint fill_cache, int expect):
         """row_key: the same key as an object that may be kept, or None."""
         cdef Lookup q
@@ -622,25 +611,25 @@ cdef class Engine:
         q.key = key
         q.klen = klen
         q.hash = xxh3(key, klen, self.seed)
-        rows_prefetch(&self.rows, q.hash)
-        view_send_ahead(&view.c, &q, self.rows.rows == NULL or self.rows.resting)
+        row_cache_prefetch(&self.row_cache, q.hash)
+        prefetch_lookup(&state.c, &q, self.row_cache.row_cache == NULL or self.row_cache.bypassed)
         q.snapshot = snapshot
         q.skip_bottom_filter = expect == EXPECT_HIT
-        says = view_ask_memtables(&view.c, &q, &self.counters_)
-        if says == SAYS_VALUE:
+        says = probe_memtables(&state.c, &q, &self.counters_)
+        if says == FOUND:
             return PyBytes_FromStringAndSize(q.value, q.vlen)
-        if says == SAYS_GONE:
+        if says == DELETED:
             return default
-        if self.rows.rows == NULL or row_key is None or view is not self.view_ or not rows_pay(&self.rows):
-            return self.ask_tables(view, &q, None, default, fill_cache)
-        row = rows_find(&self.rows, q.hash, key, klen, self.generation)
+        if self.row_cache.row_cache == NULL or row_key is None or state is not self.state_ or not row_cache_worth_probing(&self.row_cache):
+            return self.get_from_tables(state, &q, None, default, fill_cache)
+        row = row_cache_find(&self.row_cache, q.hash, key, klen, self.generation)
         if row != NULL:
             lsm_count(&self.counters_.row_hits, 1)
             lsm_count(&self.counters_.gets_found, 1)
             return <object>row
-        return self.ask_tables(view, &q, row_key, default, fill_cache)
+        return self.get_from_tables(state, &q, row_key, default, fill_cache)
 
-    cdef object ask_tables(self, View view, Lookup* q, bytes row_key, object default, bint fill_cache):
+    cdef object get_from_tables(self, ReadState state, Lookup* q, bytes row_key, object default, bint fill_cache):
         cdef ReadContext rc
         cdef Status st
         cdef object value
@@ -649,50 +638,50 @@ cdef class Engine:
         rc.gil_held = True
         rc.fill_cache = fill_cache
         status_clear(&st)
-        self.gate.inflight += 1
-        view_ask_tables(&view.c, q, &rc, &self.counters_, &st)
-        self.gate.inflight -= 1
-        self.gate.reads.cache_hits += rc.cache_hits
+        self.handle.inflight += 1
+        probe_tables(&state.c, q, &rc, &self.counters_, &st)
+        self.handle.inflight -= 1
+        self.handle.reads.cache_hits += rc.cache_hits
         if rc.disk_reads:
             self.count_disk(&rc)
         if st.code != ST_OK:
-            self.raise_read(view, &st)
+            self.raise_read(state, &st)
         if not q.found:
             return default
         value = PyBytes_FromStringAndSize(q.value, q.vlen)
         if q.pinned != NULL:
             table_unpin(q.owner, q.pinned)
         # A read may have let the GIL go: then the levels may be others by now, or the database closed.
-        if row_key is not None and fill_cache and generation == self.generation and self.rows.rows != NULL:
-            rows_offer(&self.rows, q.hash, row_key, value, generation)
+        if row_key is not None and fill_cache and generation == self.generation and self.row_cache.row_cache != NULL:
+            row_cache_offer(&self.row_cache, q.hash, row_key, value, generation)
         return value
 
     cdef int count_disk(self, const ReadContext* rc) noexcept:
-        self.gate.reads.disk_reads += rc.disk_reads
-        self.gate.reads.disk_bytes += rc.disk_bytes
-        self.gate.reads.disk_ns += rc.disk_ns
-        self.gate.reads.decompressed += rc.decompressed
+        self.handle.reads.disk_reads += rc.disk_reads
+        self.handle.reads.disk_bytes += rc.disk_bytes
+        self.handle.reads.disk_ns += rc.disk_ns
+        self.handle.reads.decompressed += rc.decompressed
         return 0
 
-    cdef int raise_read(self, View view, const Status* st) except -1:
+    cdef int raise_read(self, ReadState state, const Status* st) except -1:
         path = self.path
         if st.code == ST_CORRUPT:
-            for tables in view.levels:
+            for tables in state.levels:
                 for table in tables:
                     if table.number == st.file_number:
                         path = table.path
         return raise_status(st, path)
 
-    cdef object lookup(self, View view, uint64_t snapshot, object key, object default, bint fill_cache, int expect):
+    cdef object lookup(self, ReadState state, uint64_t snapshot, object key, object default, bint fill_cache, int expect):
         cdef Py_buffer kb
         if PyBytes_CheckExact(key):
-            return self.lookup_bytes(view, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
+            return self.lookup_bytes(state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
                                      fill_cache, expect)
         if isinstance(key, str):
             raise TypeError("keys are bytes, not str: encode it first")
         PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
         try:
-            return self.lookup_bytes(view, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect)
+            return self.lookup_bytes(state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect)
         finally:
             PyBuffer_Release(&kb)
 
@@ -701,20 +690,20 @@ cdef class Engine:
 
         Checksums are verified whatever verify_checksums says.
         """
-        gate_check(self.gate)
-        return self.lookup(self.view_, self.visible, key, default, fill_cache, 0 if expect is None else expectation(expect))
+        handle_check(self.handle)
+        return self.lookup(self.state_, self.visible, key, default, fill_cache, 0 if expect is None else expectation(expect))
 
     def __getitem__(self, key):
         cdef object value
-        gate_check(self.gate)
-        value = self.lookup(self.view_, self.visible, key, MISSING, True, EXPECT_NOTHING)
+        handle_check(self.handle)
+        value = self.lookup(self.state_, self.visible, key, MISSING, True, EXPECT_NOTHING)
         if value is MISSING:
             raise KeyError(key)
         return value
 
     def __contains__(self, key):
-        gate_check(self.gate)
-        return self.lookup(self.view_, self.visible, key, MISSING, True, EXPECT_NOTHING) is not MISSING
+        handle_check(self.handle)
+        return self.lookup(self.state_, self.visible, key, MISSING, True, EXPECT_NOTHING) is not MISSING
 
     def __setitem__(self, key, value):
         self.put(key, value)
@@ -724,7 +713,7 @@ cdef class Engine:
             raise KeyError(key)
         self.delete(key)
 
-    cdef list lookup_many(self, View view, uint64_t snapshot, object keys, object default):
+    cdef list lookup_many(self, ReadState state, uint64_t snapshot, object keys, object default):
         # A copy: the caller's list may change while the GIL is away, and this one keeps the keys alive.
         cdef list held = list(keys)
         cdef Py_ssize_t n = len(held)
@@ -733,7 +722,7 @@ cdef class Engine:
         cdef Counters* local
         cdef ReadContext rc
         cdef Status st
-        cdef ViewC* v = &view.c
+        cdef ReadStateC* v = &state.c
         cdef uint64_t seed = self.seed
         cdef list out = [None] * n
         cdef object key
@@ -763,18 +752,18 @@ cdef class Engine:
                 queries[i].key = PyBytes_AS_STRING(key)
                 queries[i].klen = PyBytes_GET_SIZE(key)
                 queries[i].snapshot = snapshot
-            self.gate.inflight += 1
+            self.handle.inflight += 1
             with nogil:
                 for i in range(n):
                     queries[i].hash = xxh3(queries[i].key, queries[i].klen, seed)
-                view_get_many(v, queries, n, &rc, local, &st)
-            self.gate.inflight -= 1
-            view_drain(v)
+                probe_many(v, queries, n, &rc, local, &st)
+            self.handle.inflight -= 1
+            read_state_drain(v)
             counters_add(&self.counters_, local)
-            self.gate.reads.cache_hits += rc.cache_hits
+            self.handle.reads.cache_hits += rc.cache_hits
             self.count_disk(&rc)
             if st.code != ST_OK:
-                self.raise_read(view, &st)
+                self.raise_read(state, &st)
             for i in range(n):
                 out[i] = PyBytes_FromStringAndSize(queries[i].value, queries[i].vlen) if queries[i].found else default
             return out
@@ -787,34 +776,34 @@ cdef class Engine:
 
     def multi_get(self, keys, default=None):
         """The values of many keys, in their order: one state, one release of the GIL, cache misses overlapped."""
-        gate_check(self.gate)
-        return self.lookup_many(self.view_, self.visible, keys, default)
+        handle_check(self.handle)
+        return self.lookup_many(self.state_, self.visible, keys, default)
 
     # --- walks -----------------------------------------------------------------------------------------------------------
 
     def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                   prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
         cdef Iterator it
-        gate_check(self.gate)
-        if self.gate.seek_debt > self.seek_limit:
-            self.gate.seek_debt = 0
+        handle_check(self.handle)
+        if self.handle.seek_debt > self.seek_limit:
+            self.handle.seek_debt = 0
             self._on_seek_debt()
-        it = new_iterator(self.gate, self.view_, self.visible, start, stop, include_start, include_stop, prefix, reverse,
+        it = new_iterator(self.handle, self.state_, self.visible, start, stop, include_start, include_stop, prefix, reverse,
                           include_key, include_value, fill_cache)
         it.owner = self
         return it
 
     def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
         cdef Cursor cursor
-        gate_check(self.gate)
-        cursor = new_cursor(self.gate, self.view_, self.visible, start, stop, prefix, fill_cache)
+        handle_check(self.handle)
+        cursor = new_cursor(self.handle, self.state_, self.visible, start, stop, prefix, fill_cache)
         cursor.owner = self
         return cursor
 
     # --- counters --------------------------------------------------------------------------------------------------------
 
     def counters(self):
-        """The raw counters as a dict; `lsmkv.metrics` makes sense of them."""
+        """The raw counters as a dict; `lsmkv.stats.metrics` makes sense of them."""
         cdef int i
         cdef dict out, level
         levels = []
@@ -831,14 +820,14 @@ cdef class Engine:
             "gets_found": self.counters_.gets_found,
             "memtable_hits": self.counters_.memtable_hits,
             "row_hits": self.counters_.row_hits,
-            "row_bytes": self.rows.used,
+            "row_bytes": self.row_cache.used,
             "shadow_checks": self.counters_.shadow_checks,
             "shadow_wrong": self.counters_.shadow_wrong,
             "cache_timed": self.counters_.cache_timed,
             "cache_timed_ns": self.counters_.cache_timed_ns,
         }
         out.update(self.writes)
-        out.update(self.gate.reads)
+        out.update(self.handle.reads)
         logs = [log for log in [*self.old_logs, self.log_] if log is not None]
         out["log_syncs"] = sum(log.syncs for log in logs)
         out["log_sync_ns"] = sum(log.sync_ns for log in logs)
@@ -848,25 +837,25 @@ cdef class Engine:
         cdef uint64_t period = self.counters_.shadow_period
         memset(&self.counters_, 0, sizeof(self.counters_))
         memset(&self.writes, 0, sizeof(self.writes))
-        memset(&self.gate.reads, 0, sizeof(self.gate.reads))
+        memset(&self.handle.reads, 0, sizeof(self.handle.reads))
         self.counters_.shadow_period = period
 
     # --- one lookup, told ------------------------------------------------------------------------------------------------
 
     def explain_raw(self, key):
         """The steps of one lookup as dicts: every source, what its filter said, where the block came from, bytes, ns."""
-        gate_check(self.gate)
+        handle_check(self.handle)
         cdef bytes k = bytes(memoryview(key))
         steps = []
-        self.gate.inflight += 1
+        self.handle.inflight += 1
         try:
-            outcome = self._explain(self.view_, k, steps)
+            outcome = self._explain(self.state_, k, steps)
         finally:
-            self.gate.inflight -= 1
+            self.handle.inflight -= 1
         return {"key": k, "found": outcome is not None and outcome is not MISSING, "sequence": self.visible, "steps": steps}
 
-    def _explain(self, View view, bytes key, list steps):
-        cdef ViewC* v = &view.c
+    def _explain(self, ReadState state, bytes key, list steps):
+        cdef ReadStateC* v = &state.c
         cdef int i, level
         cdef MemEntry* e
         cdef uint64_t covered, began
@@ -875,7 +864,7 @@ cdef class Engine:
             began = lsm_now_ns()
             e = mem_find(v.memtables[i], key, len(key), hash, self.visible)
             covered = mem_covering_seq(v.memtables[i], key, len(key), self.visible)
-            step = {"source": "memtable", "index": i, "log": view.memtables[i].number, "ns": lsm_now_ns() - began,
+            step = {"source": "memtable", "index": i, "log": state.memtables[i].number, "ns": lsm_now_ns() - began,
                     "result": "absent"}
             steps.append(step)
             if e != NULL:
@@ -889,7 +878,7 @@ cdef class Engine:
         for level in range(v.n_levels):
             for i in range(v.levels[level].n):
                 if table_range_holds(v.levels[level].slots[i].t, key, len(key)):
-                    step = self._explain_table(view, level, i, key, hash)
+                    step = self._explain_table(state, level, i, key, hash)
                     steps.append(step)
                     if step["result"] == "found":
                         return step
@@ -897,8 +886,8 @@ cdef class Engine:
                         return MISSING
         return None
 
-    def _explain_table(self, View view, int level, int i, bytes key, uint64_t hash):
-        cdef TableSlot* slot = &view.c.levels[level].slots[i]
+    def _explain_table(self, ReadState state, int level, int i, bytes key, uint64_t hash):
+        cdef TableSlot* slot = &state.c.levels[level].slots[i]
         cdef TableC* t = slot.t
         cdef ReadContext rc
         cdef Status st
@@ -931,11 +920,11 @@ cdef class Engine:
                 step["sequence"] = entry.seq
                 table_unpin(t, pinned)
             elif code != ST_NOT_FOUND:
-                self.raise_read(view, &st)
+                self.raise_read(state, &st)
             elif step["filter"] == "maybe":
                 step["false_positive"] = True
         if step["result"] == "absent":
-            for start, stop, seq in view.levels[level][i].range_deletes:
+            for start, stop, seq in state.levels[level][i].range_tombstones:
                 if start <= key < stop:
                     step["result"] = "range-deleted"
                     step["sequence"] = seq
@@ -943,16 +932,16 @@ cdef class Engine:
         return step
 
 
-cdef class SnapshotBase(Child):
+cdef class SnapshotBase(Dependent):
     """One state of a database, for as long as it is held."""
 
     def __init__(self, Engine engine not None):
-        gate_check(engine.gate)
+        handle_check(engine.handle)
         self.engine = engine
-        self.view = engine.view_
+        self.state = engine.state_
         self.sequence = engine.visible
         self.open_ = True
-        self.join(engine.gate)
+        self.join(engine.handle)
 
     def __dealloc__(self):
         # Off the list before `engine` goes: it may be the database's last reference, and its close walks that list.
@@ -961,22 +950,22 @@ cdef class SnapshotBase(Child):
     cdef int check(self) except -1:
         if self.engine is None:
             raise ClosedError("the snapshot was never opened")
-        gate_check(self.engine.gate)
+        handle_check(self.engine.handle)
         if not self.open_:
             raise ClosedError("the snapshot is closed")
         return 0
 
-    cdef void let_go(self) noexcept:
+    cdef void release(self) noexcept:
         self.open_ = False
-        self.view = None
+        self.state = None
 
     def close(self):
         """Lets go of the files it holds."""
-        self.let_go()
+        self.release()
 
     @property
     def closed(self):
-        return not self.open_ or self.engine is None or bool(self.engine.gate.closed)
+        return not self.open_ or self.engine is None or bool(self.engine.handle.closed)
 
     def __enter__(self):
         self.check()
@@ -987,29 +976,29 @@ cdef class SnapshotBase(Child):
 
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
         self.check()
-        return self.engine.lookup(self.view, self.sequence, key, default, fill_cache,
+        return self.engine.lookup(self.state, self.sequence, key, default, fill_cache,
                                   0 if expect is None else expectation(expect))
 
     def __getitem__(self, key):
         self.check()
-        value = self.engine.lookup(self.view, self.sequence, key, MISSING, True, EXPECT_NOTHING)
+        value = self.engine.lookup(self.state, self.sequence, key, MISSING, True, EXPECT_NOTHING)
         if value is MISSING:
             raise KeyError(key)
         return value
 
     def __contains__(self, key):
         self.check()
-        return self.engine.lookup(self.view, self.sequence, key, MISSING, True, EXPECT_NOTHING) is not MISSING
+        return self.engine.lookup(self.state, self.sequence, key, MISSING, True, EXPECT_NOTHING) is not MISSING
 
     def multi_get(self, keys, default=None):
         self.check()
-        return self.engine.lookup_many(self.view, self.sequence, keys, default)
+        return self.engine.lookup_many(self.state, self.sequence, keys, default)
 
     def _iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                   prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
         cdef Iterator it
         self.check()
-        it = new_iterator(self.gate, self.view, self.sequence, start, stop, include_start, include_stop, prefix, reverse,
+        it = new_iterator(self.handle, self.state, self.sequence, start, stop, include_start, include_stop, prefix, reverse,
                           include_key, include_value, fill_cache)
         it.owner = self
         return it
@@ -1017,6 +1006,6 @@ cdef class SnapshotBase(Child):
     def _cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
         cdef Cursor cursor
         self.check()
-        cursor = new_cursor(self.gate, self.view, self.sequence, start, stop, prefix, fill_cache)
+        cursor = new_cursor(self.handle, self.state, self.sequence, start, stop, prefix, fill_cache)
         cursor.owner = self
         return cursor

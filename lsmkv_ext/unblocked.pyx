@@ -4,8 +4,14 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.filter cimport (
-    FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing, filter_k_for, filter_probe, filter_probe_many,
+from lsmkv_ext.filter.bloom cimport (
+    FILTER_BLOCK_BYTES,
+    FilterC,
+    filter_add_many,
+    filter_count_missing,
+    filter_k_for,
+    filter_probe,
+    filter_probe_many,
 )
 
 cdef extern from * nogil:

@@ -23,7 +23,7 @@ def totals(tree: Tree) -> dict[str, Any]:
         "table_bytes": sum(meta.size for meta in files),
         "entries": sum(meta.entries for meta in files),
         "deletes": sum(meta.deletes for meta in files),
-        "range_deletes": sum(meta.range_deletes for meta in files),
+        "range_tombstones": sum(meta.range_tombstones for meta in files),
         "index_bytes": sum(meta.index_bytes for meta in files),
         "filter_bytes": sum(meta.filter_bytes for meta in files),
         "logs": len(tree.live_logs),
@@ -133,7 +133,7 @@ def space(out: Output, db: str) -> None:
     add("indexes", len(files_), sum(meta.index_bytes for meta in files_))
     add("filters", len([m for m in files_ if m.filter_bytes]), sum(meta.filter_bytes for meta in files_))
     other = sum(meta.size - meta.data_bytes - meta.index_bytes - meta.filter_bytes for meta in files_)
-    add("range deletes, properties, footers", len(files_), other)
+    add("range tombstones, properties, footers", len(files_), other)
     add("logs in use", len(tree.live_logs), sum(e.size for e in tree.live_logs), "space is allocated ahead")
     add("manifests", len(tree.of_kind("manifest")), sum(e.size for e in tree.of_kind("manifest")))
     small = [e for e in tree.entries if e.kind in ("current", "lock", "options", "stats", "synced")]
@@ -156,8 +156,8 @@ def space(out: Output, db: str) -> None:
 
 
 def versions_in_logs(tree: Tree, key: bytes) -> list[dict[str, Any]]:
-    """Every write of the key that the logs still hold, newest first. Range deletes that cover it count."""
-    from lsmkv_ext.log import LogDump
+    """Every write of the key that the logs still hold, newest first. Range tombstones that cover it count."""
+    from lsmkv_ext.wal.log import LogDump
 
     found = []
     for entry in tree.live_logs:
@@ -180,7 +180,7 @@ def versions_in_tables(tree: Tree, key: bytes) -> list[dict[str, Any]]:
         with open_table(tree.path(meta), meta.global_seq) as table:
             verdict = table.probe(key)
             entry = table.find(key)
-            covering = [seq for start, stop, seq in table.range_deletes if start <= key < stop]
+            covering = [seq for start, stop, seq in table.range_tombstones if start <= key < stop]
         said = ("maybe" if verdict["maybe"] else "no") if verdict["usable"] else "no filter"
         row = {"file": f"{meta.number:06d}.sst", "level": level, "filter": said}
         if entry is not None:
@@ -239,7 +239,7 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
 @click.argument("names", nargs=-1)
 def properties(out: Output, db: str, names: tuple[str, ...]) -> None:
     """Print the database's named properties, all or those given; exits 1 for a name it does not have."""
-    from lsmkv.reporting import PROPERTIES
+    from lsmkv.stats.introspect import PROPERTIES
 
     with reading(db) as handle:
         found = {name: handle.property(name) for name in names or PROPERTIES}

@@ -37,11 +37,11 @@ def build() -> Iterator[Row]:
             yield check("build", package, "not installed", "warn", "install it with pip")
     yield check("build", "python", f"{platform.python_implementation()} {platform.python_version()}")
     yield check("build", "compiler of python", platform.python_compiler())
-    from lsmkv_ext import filter as filters
-    from lsmkv_ext import native
+    from lsmkv_ext.filter import bloom as filters
+    from lsmkv_ext.port import codecs
 
     yield check("native", "filter probes", filters.simd())
-    for name, how in native.describe().items():
+    for name, how in codecs.describe().items():
         if not name.endswith("_version"):
             found = how == "c"
             advice = None if found else "the package hides its C function: background work takes the GIL"

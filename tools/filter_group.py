@@ -13,7 +13,7 @@ from lsmkv_tool.tables import Table, open_table
 from lsmkv_tool.tree import Tree, steady
 
 if TYPE_CHECKING:
-    from lsmkv.version import FileMeta
+    from lsmkv.version.version import FileMeta
 
 T = TypeVar("T")
 

@@ -66,10 +66,10 @@ def debts_of(tree: Tree | None) -> dict[int, str]:
     """Table -> why its filter does not suit it, by the options the database was last opened with."""
     if tree is None:
         return {}
-    from lsmkv import filters
+    from lsmkv.filters import policy
 
     options, version = live.options(tree.folder), tree.state.version
-    return filters.debts(version, filters.FilterPolicy.of(options, filters.observe(version, options)))
+    return policy.debts(version, policy.FilterPolicy.of(options, policy.observe(version, options)))
 
 
 @declare(filter, example="lsmkv-tool filter ls mydb")

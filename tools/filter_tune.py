@@ -18,16 +18,16 @@ from lsmkv_tool.progress import Progress
 from lsmkv_tool.tree import Tree, expected_fpr, load, steady
 
 if TYPE_CHECKING:
-    from lsmkv.plan import LevelShape
-    from lsmkv.version import FileMeta
+    from lsmkv.filters.planner import LevelShape
+    from lsmkv.version.version import FileMeta
 
 # Solved bits are given to this many decimals: finer makes no difference and reads badly.
 DECIMALS = 2
 
 
 def shapes(tree: Tree, absent: float) -> list[LevelShape]:
-    """The levels as they are, weighted by the probes in vain that the share of absent keys causes."""
-    from lsmkv.plan import LevelShape, weighted
+    """The levels as they are, weighted by the probes for nothing that the share of absent keys causes."""
+    from lsmkv.filters.planner import LevelShape, weighted
 
     levels = [
         LevelShape(sum(meta.entries for meta in files), max(1, len(files) if level == 0 else 1))
@@ -42,7 +42,7 @@ def rate_now(level: int, files: Sequence[FileMeta]) -> float:
 
 
 def rate_with(level: int, files: Sequence[FileMeta], bits: float) -> float:
-    from lsmkv_ext.filter import blocks_for, fpr_for, k_for
+    from lsmkv_ext.filter.bloom import blocks_for, fpr_for, k_for
 
     if not bits:
         return 1.0
@@ -60,13 +60,13 @@ def _mean(level: int, files: Sequence[FileMeta], rates: Sequence[float]) -> floa
 
 
 def memory_with(files: Sequence[FileMeta], bits: float) -> int:
-    from lsmkv_ext.filter import blocks_for
+    from lsmkv_ext.filter.bloom import blocks_for
 
     return sum(blocks_for(meta.entries, bits) * 64 for meta in files) if bits else 0
 
 
 def solve(tree: Tree, levels: Sequence[LevelShape], memory: int) -> list[float]:
-    from lsmkv.plan import solve_memory
+    from lsmkv.filters.planner import solve_memory
 
     solved = [round(bits, DECIMALS) for bits in solve_memory(levels, memory)]
     # An empty level is given what its neighbour below gets, so that the list says something for every level.
@@ -118,7 +118,7 @@ def reasons(found: dict[str, Any]) -> list[str]:
         keys = sum(row["entries"] for row in more) / max(1, sum(row["entries"] for row in rows))
         out.append(
             f"{names}: {units.percent(keys, 1)} of the keys, so a bit per key costs little there, yet "
-            f"a lookup probes {sum(row['probes_in_vain'] for row in more):.2f} of their filters in vain"
+            f"a lookup probes {sum(row['probes_in_vain'] for row in more):.2f} of their filters for nothing"
         )
     if less:
         names = ", ".join(f"L{row['level']}" for row in less)
@@ -149,7 +149,7 @@ ADVICE = [
     num("level", "level", lambda level: f"L{level}"),
     num("files", "files"),
     num("keys", "entries", units.count),
-    num("probes in vain", "probes_in_vain", lambda x: f"{x:.2f}"),
+    num("probes for nothing", "probes_in_vain", lambda x: f"{x:.2f}"),
     num("bits now", "bits_now", lambda x: f"{x:.2f}"),
     num("then", "bits_then", lambda x: f"{x:.2f}"),
     num("memory now", "memory_now", units.size),
@@ -170,7 +170,7 @@ ADVICE = [
 def advise(out: Output, db: str, absent: float | None, memory: int | None) -> None:
     """Propose bits per key for each level: memory and wasted reads per lookup, before and after, and why.
 
-    `probes in vain` is how many tables of a level a lookup asks although they do not hold its key; without a
+    `probes for nothing` is how many tables of a level a lookup asks although they do not hold its key; without a
     filter each would be a read.
     """
     tree = steady(db, lambda tree: tree)

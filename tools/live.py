@@ -19,7 +19,7 @@ STALE_SECONDS = 5.0
 
 def options(folder: Folder) -> Options:
     """The options the database was last opened with; the defaults where there is no such file."""
-    from lsmkv.manifest import read_bounded
+    from lsmkv.version.manifest import read_bounded
     from lsmkv.options import MAX_OPTIONS_BYTES, Options
 
     path = str(folder.path / "OPTIONS")
@@ -49,7 +49,7 @@ class Sample:
 def sample(db: str) -> Sample | None:
     """What the owner last exported; None where there is nothing, or nothing readable (it is never synced)."""
     from lsmkv.errors import CorruptionError
-    from lsmkv.manifest import read_bounded
+    from lsmkv.version.manifest import read_bounded
 
     try:
         body = json.loads(read_bounded(str(Folder(db).path / "STATS"), MAX_STATS_BYTES))

@@ -164,7 +164,7 @@ def document(sample: Path) -> str:
 
 
 def main() -> None:
-    from lsmkv import scheduler
+    from lsmkv.compaction import scheduler
 
     scheduler.IDLE_SECONDS = 3600.0  # the sample keeps its L0 however long the examples take
     with tempfile.TemporaryDirectory() as folder:

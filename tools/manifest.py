@@ -16,8 +16,8 @@ from lsmkv_tool.folder import Folder, is_folder, kind_of, regular
 from lsmkv_tool.output import Column, Human, Output, Row, num
 
 if TYPE_CHECKING:
-    from lsmkv.manifest import ManifestState, Record
-    from lsmkv.version import FileMeta
+    from lsmkv.version.manifest import ManifestState, Record
+    from lsmkv.version.version import FileMeta
 
 manifest = group("manifest", "The record of which tables make up the database.")
 
@@ -25,7 +25,7 @@ manifest = group("manifest", "The record of which tables make up the database.")
 def locate(path: str) -> tuple[str, int]:
     """(folder, number) of the manifest `path` names, or of the one that counts in the database `path`."""
     if is_folder(path):
-        from lsmkv.manifest import read_current
+        from lsmkv.version.manifest import read_current
 
         with opening(path):
             return path, read_current(path)
@@ -40,7 +40,7 @@ class Reading:
     """A manifest read as far as it goes: its records, the state after them, and what ended it."""
 
     def __init__(self, path: str) -> None:
-        from lsmkv import manifest as format_
+        from lsmkv.version import manifest as format_
         from lsmkv.errors import CorruptionError
         from lsmkv.filenames import manifest_path
 
@@ -246,7 +246,7 @@ def check(out: Output, db: str) -> None:
 
 def timeline_rows(reading: Reading) -> Iterator[Row]:
     """One row per edit that changed the tree, with its totals afterwards."""
-    from lsmkv.version import Version
+    from lsmkv.version.version import Version
 
     version = Version()
     known: dict[int, FileMeta] = {}

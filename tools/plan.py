@@ -19,7 +19,7 @@ LEVELS = [
     num("k", "k"),
     num("FPR", "fpr", lambda x: units.percent(x, 3)),
     num("memory", "memory_bytes", units.size),
-    num("probes in vain", "probes_in_vain", lambda x: f"{x:.3f}"),
+    num("probes for nothing", "probes_in_vain", lambda x: f"{x:.3f}"),
 ]
 
 
@@ -31,13 +31,13 @@ def summary(found: dict[str, Any], read_cost_ns: int, data_bytes: int) -> list[t
             "filter memory",
             f"{units.size(found['memory_bytes'])}, {found['average_bits_per_key']:.2f} bits per key",
         ),
-        ("reads in vain", f"{found['summed_fpr']:.4f} per lookup of an absent key"),
+        ("wasted reads", f"{found['summed_fpr']:.4f} per lookup of an absent key"),
         ("", f"{found['reads_in_vain_per_lookup']:.4f} per lookup of the given mix"),
         ("reads avoided", f"{found['reads_avoided_per_lookup']:.3f} per lookup"),
         ("time lost", f"{units.duration(found['reads_in_vain_per_lookup'] * read_cost_ns)} per lookup"),
     ]
     if found["reads_per_second"] is not None:
-        lines.append(("per second", f"{units.count(found['reads_in_vain_per_second'])} reads in vain, "
+        lines.append(("per second", f"{units.count(found['reads_in_vain_per_second'])} wasted reads, "
                                     f"{units.count(found['reads_avoided_per_second'])} avoided"))  # fmt: skip
     lines.append(
         ("optimize for hits", f"would give back {units.size(given_back)}: the bottom level's filters")
@@ -78,9 +78,9 @@ def summary(found: dict[str, Any], read_cost_ns: int, data_bytes: int) -> list[t
               help="Bits per key: a number, a list from L0 on (12,10,8), or auto.")  # fmt: skip
 @click.option("--memory", type=params.SIZE, help="Instead of --bits: the filters' memory, split as is best.")
 @click.option("--target-fpr", type=click.FloatRange(0, 1, min_open=True),
-              help="Instead of --bits: reads in vain per lookup, for the least memory.")  # fmt: skip
+              help="Instead of --bits: wasted reads per lookup, for the least memory.")  # fmt: skip
 @click.option(
-    "--latency", type=params.TIME, help="Instead of --bits: mean time a lookup may lose to reads in vain."
+    "--latency", type=params.TIME, help="Instead of --bits: mean time a lookup may lose to wasted reads."
 )
 @click.option("--optimize-for-hits", is_flag=True, help="No filter on the bottom level.")
 def plan(out: Output, n_keys: int, key_size: int, value_size: int, ratio: float, levels: int | None,
@@ -89,7 +89,7 @@ def plan(out: Output, n_keys: int, key_size: int, value_size: int, ratio: float,
          optimize_for_hits: bool) -> None:  # fmt: skip
     """Plan capacity from numbers alone: memory per level, false positive rates, reads avoided.
 
-    `probes in vain` is how many filters of a level a lookup asks for a key that is not in their table; times
+    `probes for nothing` is how many filters of a level a lookup asks for a key that is not in their table; times
     the FPR these become reads. By default an average of 10 bits per key is split over the levels as is best.
     """
     import lsmkv
@@ -131,7 +131,7 @@ def plan(out: Output, n_keys: int, key_size: int, value_size: int, ratio: float,
         human.line()
         human.fields(summary(found, read_cost, n_keys * entry))
         human.fields(
-            [("same memory, even", f"{even['reads_in_vain_per_lookup']:.4f} reads in vain per lookup")]
+            [("same memory, even", f"{even['reads_in_vain_per_lookup']:.4f} wasted reads per lookup")]
         )
 
     out.result(found, show)

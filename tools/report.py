@@ -155,7 +155,7 @@ def saved_section(found: live.Sample | None) -> str:
         ("asked of filters", filters["checks"], page.GREY, units.count(filters["checks"])),
         ("tables skipped", filters["negatives"], page.GREEN, units.count(filters["negatives"])),
         ("found", filters["true_positives"], page.BLUE, units.count(filters["true_positives"])),
-        ("read in vain", filters["false_positives"], page.RED, units.count(filters["false_positives"])),
+        ("wasted read", filters["false_positives"], page.RED, units.count(filters["false_positives"])),
     ]
     text = (
         f"Since process {found.pid} opened it: {units.count(reads['gets'])} lookups. Skipped blocks amount "

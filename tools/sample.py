@@ -17,7 +17,7 @@ def user(i: int, edition: int = 0) -> tuple[bytes, bytes]:
 
 
 def database(path: Path) -> None:
-    """Two levels, overwritten and deleted keys, a range delete, and a log that its owner left unflushed."""
+    """Two levels, overwritten and deleted keys, a range tombstone, and a log that its owner left unflushed."""
     import lsmkv
 
     small: dict[str, Any] = {
@@ -62,7 +62,7 @@ def make(folder: Path) -> None:
     database(folder / "mydb")
     with lsmkv.open(folder / "old") as db:
         db.put(b"a", b"1")
-    from lsmkv_ext.sst import SSTWriter
+    from lsmkv_ext.table.sst import SSTWriter
 
     with SSTWriter(folder / "table.sst") as writer:
         for i in range(300):

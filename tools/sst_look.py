@@ -29,13 +29,13 @@ def listing(out: Output, path: str) -> dict[str, Any]:
         failure = exits.classify(error)
         if failure is None or failure.code != exits.FINDING:
             raise
-        blank = ("entries", "deletes", "range_deletes", "blocks", "smallest", "largest", "min_seq", "max_seq")
+        blank = ("entries", "deletes", "range_tombstones", "blocks", "smallest", "largest", "min_seq", "max_seq")
         return row | dict.fromkeys((*blank, "bits_per_key", "ratio")) | {"problem": failure.message}
     with table:
         return row | {
             "entries": table.entries,
             "deletes": table.deletes,
-            "range_deletes": len(table.range_deletes),
+            "range_tombstones": len(table.range_tombstones),
             "blocks": table.blocks,
             "smallest": out.key(table.smallest),
             "largest": out.key(table.largest),
@@ -94,9 +94,9 @@ def info(out: Output, file: str) -> None:
             "properties": table.properties,
             "smallest": out.key(table.smallest),
             "largest": out.key(table.largest),
-            "range_deletes": [
+            "range_tombstones": [
                 {"start": out.key(start), "stop": out.key(stop), "seq": seq}
-                for start, stop, seq in table.range_deletes
+                for start, stop, seq in table.range_tombstones
             ],
             "filter": table.filter,
         }
@@ -108,11 +108,11 @@ def info(out: Output, file: str) -> None:
             human.line()
             human.heading(title)
             human.fields((f"  {name}", value) for name, value in data[title].items())
-        if data["range_deletes"]:
+        if data["range_tombstones"]:
             human.line()
-            human.heading("range deletes")
+            human.heading("range tombstones")
             human.table(
-                [Column("from", "start"), Column("to", "stop"), num("seq", "seq")], data["range_deletes"]
+                [Column("from", "start"), Column("to", "stop"), num("seq", "seq")], data["range_tombstones"]
             )
 
     out.result(data, show)
@@ -191,7 +191,7 @@ def entry_line(row: Row) -> str:
 def entry_rows(
     out: Output, table: Table, start: bytes | None, stop: bytes | None, damage: list[Any]
 ) -> Iterator[Row]:
-    for left, right, seq in table.range_deletes:
+    for left, right, seq in table.range_tombstones:
         yield {"seq": seq, "op": "delete_range", "key": out.key(left), "value": out.key(right)}
     for key, value, seq in table.salvage(start, stop, damage):
         yield {
@@ -208,7 +208,7 @@ def entry_rows(
 @click.option("--to", "stop", type=KEY, help="Key to stop before.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many.")
 def scan(out: Output, file: str, start: bytes | None, stop: bytes | None, limit: int | None) -> None:
-    """Print the entries of a table: sequence number, put or delete, key, value; range deletes first.
+    """Print the entries of a table: sequence number, put or delete, key, value; range tombstones first.
 
     On a damaged table every block that can be read is printed, then what could not, and the exit code is 1.
     """

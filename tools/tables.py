@@ -19,7 +19,7 @@ class Table:
     """An open table. Opening checks all but the data blocks; reading checks those."""
 
     def __init__(self, path: str, global_seq: int = 0) -> None:
-        from lsmkv_ext.table import Table as Raw
+        from lsmkv_ext.table.table import Table as Raw
 
         regular(path)
         self.path = path
@@ -33,7 +33,7 @@ class Table:
         self.largest: bytes | None = self.raw.largest
         self.min_seq: int = self.raw.min_seq
         self.max_seq: int = self.raw.max_seq
-        self.range_deletes: list[tuple[bytes, bytes, int]] = self.raw.range_deletes
+        self.range_tombstones: list[tuple[bytes, bytes, int]] = self.raw.range_tombstones
 
     def __enter__(self) -> Table:
         return self
@@ -86,17 +86,17 @@ class Table:
         return found
 
     def probe(self, key: bytes) -> dict[str, Any]:
-        from lsmkv_ext.inspect import filter_probe_bits
+        from lsmkv_ext.table.table_inspect import filter_probe_bits
 
         return filter_probe_bits(self.raw, key)
 
     def positives(self, n: int, seed: int) -> int:
-        from lsmkv_ext.inspect import filter_positives
+        from lsmkv_ext.table.table_inspect import filter_positives
 
         return filter_positives(self.raw, n, seed)
 
     def fills(self, limit: int) -> list[float]:
-        from lsmkv_ext.inspect import filter_fills
+        from lsmkv_ext.table.table_inspect import filter_fills
 
         return filter_fills(self.raw, limit)
 
@@ -126,13 +126,13 @@ class Table:
             start = self.raw.separators()[block] + b"\0"
 
     def sections(self) -> list[dict[str, Any]]:
-        from lsmkv_ext.inspect import sections
+        from lsmkv_ext.table.table_inspect import sections
 
         return [{"part": name, "offset": offset, "stored": size} for name, offset, size in sections(self.raw)]
 
     def block_rows(self, key: Callable[[bytes], object]) -> list[dict[str, Any]]:
         """One row per data block; a damaged one has a `problem`."""
-        from lsmkv_ext.inspect import describe_blocks
+        from lsmkv_ext.table.table_inspect import describe_blocks
 
         return [
             {
@@ -168,7 +168,7 @@ def open_table(path: str, global_seq: int = 0) -> Table:
 def problems(path: str, deep: bool) -> list[dict[str, Any]]:
     """What is wrong with a table, damage that keeps it from opening included; empty where it is sound."""
     from lsmkv_ext.errors import CorruptionError
-    from lsmkv_ext.verify import verify_table
+    from lsmkv_ext.table.verify import verify_table
 
     try:
         with open_table(path) as table:
@@ -190,7 +190,7 @@ def write_table(
     seed: int | None = None,
 ) -> None:
     """A new table from sorted pairs; a value of None is a delete."""
-    from lsmkv_ext.sst import SSTWriter
+    from lsmkv_ext.table.sst import SSTWriter
 
     codec = None if compression == "none" else compression
     options = {"bits_per_key": bits_per_key, "block_size": block_size, "compression": codec, "seed": seed}

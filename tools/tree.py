@@ -12,8 +12,8 @@ from lsmkv_tool.keyspace import KeySpace
 from lsmkv_tool.manifest import current_state
 
 if TYPE_CHECKING:
-    from lsmkv.manifest import ManifestState
-    from lsmkv.version import FileMeta
+    from lsmkv.version.manifest import ManifestState
+    from lsmkv.version.version import FileMeta
 
 T = TypeVar("T")
 ATTEMPTS = 20
@@ -84,7 +84,7 @@ def _mark(db: str) -> tuple[tuple[str, int, int], ...]:
 
 def expected_fpr(meta: FileMeta) -> float | None:
     """What the filter of this table should let pass; None without a filter."""
-    from lsmkv_ext.filter import fpr_for
+    from lsmkv_ext.filter.bloom import fpr_for
 
     if not meta.filter_bytes or not meta.k:
         return None
@@ -125,7 +125,7 @@ def level_rows(tree: Tree) -> list[dict[str, Any]]:
                 "bytes": sum(meta.size for meta in files),
                 "entries": sum(meta.entries for meta in files),
                 "deletes": sum(meta.deletes for meta in files),
-                "range_deletes": sum(meta.range_deletes for meta in files),
+                "range_tombstones": sum(meta.range_tombstones for meta in files),
                 "raw_bytes": sum(meta.raw_bytes for meta in files),
                 "data_bytes": sum(meta.data_bytes for meta in files),
                 "index_bytes": sum(meta.index_bytes for meta in files),

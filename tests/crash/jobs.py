@@ -1,6 +1,6 @@
 """All jobs of the lab by name. Each runs in a process of its own, under iofault."""
 
-from lsmkv import version_set
+from lsmkv.version import version_set
 
 from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault

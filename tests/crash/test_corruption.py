@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import lsmkv
-from lsmkv_ext.table import Table
+from lsmkv_ext.table.table import Table
 
 OPTIONS = {"write_buffer_size": 1 << 20, "block_size": 256, "compression": None, "l0_compaction_trigger": 16}
 KEYS = [b"key%04d" % n for n in range(600)]

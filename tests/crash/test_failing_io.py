@@ -10,10 +10,11 @@ import pytest
 from soak import CUT, SOAK, figure
 
 import lsmkv
-from lsmkv import CorruptionError, manifest
-from lsmkv.recovery import LOG_HEAD_BYTES
-from lsmkv_ext.log import check_log
-from lsmkv_ext.syncnote import NAME, read_note
+from lsmkv import CorruptionError
+from lsmkv.version import manifest
+from lsmkv.recovery.recovery import LOG_HEAD_BYTES
+from lsmkv_ext.wal.log import check_log
+from lsmkv_ext.wal.sync_watermark import NAME, read_watermark
 
 from . import trace
 from .iofault import CHANGES, SYNCS, WRITES, Action, Op, mask, run_python
@@ -168,7 +169,7 @@ def test_where_nothing_can_be_mapped_the_log_notes_itself_what_is_synced(tmp_pat
     path = tmp_path / "db"
     done = run_python(WITHOUT_MAPPINGS, str(path), IOFAULT_ROOT=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert read_note(path / NAME) is None
+    assert read_watermark(path / NAME) is None
     [log] = path.glob("*.wal")
     record = (check_log(log, int(log.stem))["known_synced"] - LOG_HEAD_BYTES) // 5
     with open(log, "r+b") as file:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import lsmkv
-from lsmkv import replay
-from lsmkv_ext.log import LogWriter, check_log
+from lsmkv.recovery import replay
+from lsmkv_ext.wal.log import LogWriter, check_log
 
 ALLOWANCE = 64 << 20
 COUNT = 2_000_000
@@ -26,7 +26,7 @@ COUNT = 2_000_000
 MEASURE = """
 import sys
 import lsmkv
-from lsmkv import maintenance
+from lsmkv.recovery import maintenance
 from lsmkv_tool.cli import run
 
 def status(name):
@@ -76,16 +76,16 @@ def puts(count: int) -> Iterator[bytes]:
     return (b"\0\x03" + number(n * 7919 & 0x3FFFFF) + b"\0" for n in range(count))
 
 
-def range_deletes(count: int) -> Iterator[bytes]:
+def range_tombstones(count: int) -> Iterator[bytes]:
     return (b"\x02\x03" + number(5 * n) + b"\x03" + number(5 * n + 1) for n in range(count))
 
 
-def nested_range_deletes(count: int) -> Iterator[bytes]:
+def nested_range_tombstones(count: int) -> Iterator[bytes]:
     """Each within the one before: flattened they are twice as many."""
     return (b"\x02\x03" + number(n) + b"\x03" + number(0xFFFFFF - n) for n in range(count // 2))
 
 
-def long_range_deletes(count: int) -> Iterator[bytes]:
+def long_range_tombstones(count: int) -> Iterator[bytes]:
     """The same with long keys, each of which ends one range and begins the next one."""
     tail = random.Random(0).randbytes(197)
     head = b"\x02" + varint(200)
@@ -95,9 +95,9 @@ def long_range_deletes(count: int) -> Iterator[bytes]:
 SHAPES = {
     "deletes": deletes,
     "puts": puts,
-    "range deletes": range_deletes,
-    "nested range deletes": nested_range_deletes,
-    "long range deletes": long_range_deletes,
+    "range tombstones": range_tombstones,
+    "nested range tombstones": nested_range_tombstones,
+    "long range tombstones": long_range_tombstones,
 }
 HOW = ("w", "r", "repair", "verify")
 ONE_BATCH, SMALL_BATCHES = 1 << 24, 100
@@ -218,7 +218,7 @@ def test_values_that_move_piece_by_piece_arrive_whole(place, monkeypatch, slack)
     sizes = [1 << 20, 5, (3 << 20) + 77, (1 << 20) - 1, 0, (2 << 20) + 4096]
     values = [random.Random(size).randbytes(size) for size in sizes]
     batch = [b"\0\x02k%d" % n + varint(len(value)) + value for n, value in enumerate(values)]
-    write_log(log, chain(puts(50), *([operation, *range_deletes(20)] for operation in batch)), ONE_BATCH)
+    write_log(log, chain(puts(50), *([operation, *range_tombstones(20)] for operation in batch)), ONE_BATCH)
     for flag in ("r", "w"):
         with lsmkv.open(victim, flag) as db:
             assert [db[b"k%d" % n] for n in range(len(values))] == values

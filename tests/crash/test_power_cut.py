@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from soak import figure, shards, share
 
-from lsmkv import filenames, manifest, recovery
+from lsmkv import filenames
+from lsmkv.version import manifest
+from lsmkv.recovery import recovery
 
 from . import ext4, oracle, trace
 from .iofault import Op

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 import lsmkv
-from lsmkv_ext.table import Table
+from lsmkv_ext.table.table import Table
 
 from .iofault import SYNCS, Action, Op, mask
 from .load import PIECES, TINY
@@ -83,7 +83,7 @@ def test_a_close_while_a_writer_rotated_the_log_crashed(lab, folder):
 
 
 def test_writers_that_rotate_all_the_time_kept_a_close_waiting(folder):
-    """Who gave the writer slot back could take it again before the next in the queue had the GIL."""
+    """Who gave the writer's turn back could take it again before the next in the queue had the GIL."""
     with lsmkv.open(folder / "db", **TINY) as db:
         order = []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lsmkv
-from lsmkv import replay
+from lsmkv.recovery import replay
 
 from . import ext4, oracle
 from .iofault import ALL, Action, Control, Op, mask

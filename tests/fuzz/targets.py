@@ -15,14 +15,15 @@ from pathlib import Path
 
 import xxhash
 
-from lsmkv import edit, manifest, options
+from lsmkv.version import edit, manifest
+from lsmkv import options
 from lsmkv.errors import CorruptionError
-from lsmkv_ext import filter as filters
-from lsmkv_ext import log as logs
-from lsmkv_ext import syncnote
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
+from lsmkv_ext.filter import bloom as filters
+from lsmkv_ext.wal import log as logs
+from lsmkv_ext.wal import sync_watermark
+from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.table.table import Table
 
 Seal = Callable[[bytearray], None]
 
@@ -180,7 +181,7 @@ def filter_run(data: bytes, folder: Path) -> None:
 
 
 def edit_examples(folder: Path) -> list[bytes]:
-    from lsmkv.version import FileMeta
+    from lsmkv.version.version import FileMeta
 
     numbers = dict.fromkeys((name for name, _ in edit._FILE_NUMBERS if name != "largest_exclusive"), 1)
     file = FileMeta(smallest=b"a", largest=b"zz", largest_exclusive=False, **numbers)
@@ -259,7 +260,7 @@ def options_run(data: bytes, folder: Path) -> None:
     options.Options.decode(data)
 
 
-# ---- table: footer, properties, index, range deletes, filter, data blocks ----------------------------
+# ---- table: footer, properties, index, range tombstones, filter, data blocks ----------------------------
 
 FRAME_SEED = 0x6C736D6B76667261
 DATA, INDEX, RANGES, PROPERTIES, FOOTER = 1, 2, 3, 4, 5
@@ -321,7 +322,7 @@ def table_seal(data: bytearray) -> None:
 
 def table_run(data: bytes, folder: Path) -> None:
     table = Table(as_file(data, folder, "000001.sst"))
-    _ = table.properties, table.filter_info, table.range_deletes, table.separators()
+    _ = table.properties, table.filter_info, table.range_tombstones, table.separators()
     probes = (b"key000", b"key007", b"key024", b"absent", b"zzz", b"")
     for key in probes:
         table.may_contain(key)
@@ -347,7 +348,7 @@ def table_run(data: bytes, folder: Path) -> None:
 def synced_examples(folder: Path) -> list[bytes]:
     path = folder / "example-note"
     writer = logs.LogWriter(folder / "example.wal", 5, mode="write")
-    writer.take_note(syncnote.SyncNote(path), None)
+    writer.attach_watermark(sync_watermark.SyncWatermark(path), None)
     out = []
     for n in range(1, 4):
         writer.append(b"\0\x01k\x01v", n, 1)
@@ -364,9 +365,9 @@ def synced_seal(data: bytearray) -> None:
 
 
 def synced_run(data: bytes, folder: Path) -> None:
-    path = as_file(data, folder, syncnote.NAME)
-    noted = syncnote.read_note(path)
-    syncnote.damaged_places(path)
+    path = as_file(data, folder, sync_watermark.NAME)
+    noted = sync_watermark.read_watermark(path)
+    sync_watermark.damaged_places(path)
     if noted is None:
         raise CorruptionError("no note")
 

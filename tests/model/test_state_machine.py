@@ -259,7 +259,7 @@ class Machine(RuleBasedStateMachine):
     def compact_all(self):
         self.db.compact_range()
         version = self.db._versions.current
-        assert not any(f.range_deletes for f in version.levels[version.last_level])
+        assert not any(f.range_tombstones for f in version.levels[version.last_level])
 
     @rule(bits=st.sampled_from([0, 5, 14]))
     def rebuild_filters(self, bits):

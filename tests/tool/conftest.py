@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsmkv import scheduler
+from lsmkv.compaction import scheduler
 from lsmkv_tool.sample import make
 
 

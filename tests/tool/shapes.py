@@ -71,7 +71,7 @@ def write() -> None:
     from catalogue import ALONE, CHANGING, MAKING, ON_DATABASE, ON_TABLE
     from toolrunner import tool
 
-    from lsmkv import scheduler
+    from lsmkv.compaction import scheduler
     from lsmkv_tool.sample import make
 
     scheduler.IDLE_SECONDS = 3600.0  # the sample keeps its L0

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lsmkv import scheduler
+from lsmkv.compaction import scheduler
 
 # The helpers beside the tests (treetext) are imported by their own name.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import xxhash
 
-from lsmkv_ext.sst import SSTWriter
+from lsmkv_ext.table.sst import SSTWriter
 
 FRAME_SEED = 0x6C736D6B76667261
 
@@ -17,7 +17,7 @@ Rows = Mapping[bytes, tuple[bytes | None, int]]
 
 
 def write_table(path: Path, rows: Rows, ranges: tuple[tuple[bytes, bytes, int], ...] = (), **options) -> dict:
-    """A table with exactly these rows and range deletes; returns the writer's summary."""
+    """A table with exactly these rows and range tombstones; returns the writer's summary."""
     path.unlink(missing_ok=True)
     with SSTWriter(path, **options) as writer:
         for start, stop, seq in ranges:

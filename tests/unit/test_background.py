@@ -13,13 +13,13 @@ import pytest
 from treetext import tree
 
 import lsmkv
-from lsmkv import scheduler
+from lsmkv.compaction import scheduler
 from lsmkv.options import Options
-from lsmkv.picker import untidy
-from lsmkv.scheduler import LAST_DELAY_NS, pressure
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.table import Table
-from lsmkv_ext.undivided import undivided
+from lsmkv.compaction.picker import l0_worth_merging
+from lsmkv.compaction.scheduler import LAST_DELAY_NS, pressure
+from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
 def make_table(path, count, step, value=b"v" * 40):
@@ -221,7 +221,7 @@ def test_closing_ends_a_compaction_by_hand(tmp_path):
 
 
 def test_an_interrupt_ends_the_wait_and_not_the_work(tmp_path):
-    """Ctrl-C while compacting by hand, again and again: nothing is left half done."""
+    """Ctrl-C while compacting manually, again and again: nothing is left half done."""
     code = f"""
 import lsmkv, signal
 
@@ -350,7 +350,7 @@ def test_a_quiet_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_pa
         for i in range(0, 4000, 4000 // young):
             db[b"%06d" % i] = b"new%d" % i
         db.flush()
-        assert merged or not untidy(db._versions.current, db.options)
+        assert merged or not l0_worth_merging(db._versions.current, db.options)
         deadline = time.monotonic() + 60
         while merged and db._versions.current.levels[0] and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -365,12 +365,12 @@ def test_the_helper_thread_held_what_its_caller_had_let_go_of():
         pass
 
     for _ in range(200):
-        thing = undivided(Thing)
+        thing = uninterruptible(Thing)
         gone = weakref.ref(thing)
         del thing
         assert gone() is None
         asked = Thing()
-        undivided(lambda asked=asked: None)
+        uninterruptible(lambda asked=asked: None)
         gone = weakref.ref(asked)
         del asked
         assert gone() is None

@@ -8,10 +8,10 @@ import threading
 import pytest
 from tables import numbered, write_table
 
-from lsmkv_ext import slab
-from lsmkv_ext.cache import BlockCache
-from lsmkv_ext.sst import SSTReader
-from lsmkv_ext.table import Table
+from lsmkv_ext.port import slab
+from lsmkv_ext.cache.block_cache import BlockCache
+from lsmkv_ext.table.sst import SSTReader
+from lsmkv_ext.table.table import Table
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,9 @@ import weakref
 import pytest
 
 import lsmkv
-from lsmkv import filenames, logs, recovery, splitting
+from lsmkv import filenames, log_supply
+from lsmkv.recovery import recovery
+from lsmkv.compaction import subcompaction
 
 TINY = {
     "write_buffer_size": 8192,
@@ -513,8 +515,8 @@ for i in range(20):
 @pytest.mark.parametrize("wal", ["mmap", "write"])
 def test_closing_made_a_log_only_to_delete_it(path, wal, monkeypatch):
     made = []
-    new_log = logs.new_log
-    monkeypatch.setattr(logs, "new_log", lambda *arguments: made.append(arguments) or new_log(*arguments))
+    new_log = log_supply.new_log
+    monkeypatch.setattr(log_supply, "new_log", lambda *arguments: made.append(arguments) or new_log(*arguments))
     db = lsmkv.open(path, wal=wal)
     db[b"key"] = b"value"
     flush = db._jobs.flush
@@ -586,7 +588,7 @@ def test_an_open_without_its_threads_fails_and_leaves_nothing_running(path, monk
 def test_work_by_hand_is_done_also_where_no_thread_can_be_had(path, monkeypatch):
     with lsmkv.open(path, bits_per_key=8, max_background_jobs=4) as db:
         allow_threads(monkeypatch, 0)
-        monkeypatch.setattr(splitting, "PART_BYTES", 1)
+        monkeypatch.setattr(subcompaction, "PART_BYTES", 1)
         for _ in range(2):  # one table alone would be moved, not cut
             fill(db, 1000)
             db.flush()
@@ -660,7 +662,7 @@ def test_compaction_drops_what_is_deleted_and_reports_progress(path):
         assert seen and seen[-1][0] == seen[-1][1]
         assert all(a <= b for (a, _), (b, _) in itertools.pairwise(seen))
         version = db._versions.current
-        assert sum(f.deletes + f.range_deletes for f in version.files()) == 0
+        assert sum(f.deletes + f.range_tombstones for f in version.files()) == 0
         assert sum(f.entries for f in version.files()) == len(db) == 450
         assert not version.levels[0]
 
@@ -886,7 +888,7 @@ def test_properties(db):
     assert db.property("lsmkv.num-files-at-level0") == "1"
     assert db.property("lsmkv.num-files-at-level9") is None
     assert db.property("no.such.thing") is None
-    from lsmkv.reporting import PROPERTIES
+    from lsmkv.stats.introspect import PROPERTIES
 
     for name in PROPERTIES:
         assert db.property(name)
@@ -1099,7 +1101,7 @@ def test_a_walk_keeps_its_database_open(tmp_path):
 
 
 def test_a_sync_asked_of_an_empty_write_covers_what_came_before(tmp_path):
-    """Found by a power cut: an empty range delete with sync=True was acknowledged, the writes before it were lost."""
+    """Found by a power cut: an empty range tombstone with sync=True was acknowledged, the writes before it were lost."""
     with lsmkv.open(tmp_path / "db") as db:
         for n, empty in enumerate((lambda: db.delete_range(b"b", b"b", sync=True), lambda: write_nothing(db))):
             db.put(b"a%d" % n, b"1")
@@ -1183,7 +1185,7 @@ def test_a_refresh_brought_tables_into_a_handle_that_was_closed_meanwhile(db, pa
     reader.close()
     go_on.set()
     thread.join()
-    assert reader._view is None
+    assert reader._read_state is None
     assert not reader._versions.tables
 
 

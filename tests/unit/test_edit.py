@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treetext import parse_file, show, tree
 
-from lsmkv.edit import MAX_REASON, VersionEdit, decode_edit
+from lsmkv.version.edit import MAX_REASON, VersionEdit, decode_edit
 from lsmkv.errors import CorruptionError
 from lsmkv.options import MAX_LEVELS
-from lsmkv.version import FileMeta, Version
+from lsmkv.version.version import FileMeta, Version
 
 U64 = st.integers(0, (1 << 64) - 1)
 NUMBERS = st.integers(1, (1 << 62) - 1)
@@ -24,7 +24,7 @@ def files(draw):
         size=draw(U64),
         entries=draw(U64),
         deletes=draw(U64),
-        range_deletes=draw(U64),
+        range_tombstones=draw(U64),
         smallest=smallest,
         largest=largest,
         largest_exclusive=draw(st.booleans()),

@@ -1,4 +1,4 @@
-"""The data plane on its own, against a sorted model: no control plane, tiny memtables, jobs run by hand."""
+"""The data plane on its own, against a sorted model: no control plane, tiny memtables, jobs run manually."""
 
 import itertools
 import random
@@ -11,13 +11,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sortedcontainers import SortedDict
 
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.engine import Engine, SnapshotBase
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.log import LogWriter
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.table import Table
+from lsmkv_ext.cache.fd_cache import FdCache
+from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.table.table import Table
 
 SEED = 42
 KEYS = st.one_of(
@@ -36,7 +36,7 @@ class Rig(Engine):
         self.folder = folder
         self.numbers = FileNumbers(1)
         self.cache = BlockCache(8192)
-        self.fds = FdPool(16)
+        self.fds = FdCache(16)
         self.buffer = buffer
         self.wal = wal
         self.tree = [[], [], []]
@@ -63,7 +63,7 @@ class Rig(Engine):
     def flush(self):
         with self._exclusive():
             self._on_full()
-        memtables = self._view.memtables[1:]
+        memtables = self._read_state.memtables[1:]
         made = self.run(memtables, memtables, single_output=True)
         self.tree = [made + self.tree[0], *self.tree[1:]]
         self._install(self.tree, drop=memtables)

@@ -8,11 +8,11 @@ import pytest
 from tables import seal
 
 import lsmkv
-from lsmkv.plan import designed_fpr
-from lsmkv_ext import native
-from lsmkv_ext.filter import spoil_next
-from lsmkv_ext.refilter import rebuild_table_filter
-from lsmkv_ext.table import Table
+from lsmkv.filters.planner import designed_fpr
+from lsmkv_ext.port import codecs
+from lsmkv_ext.filter.bloom import spoil_next
+from lsmkv_ext.table.rebuild import rebuild_table_filter
+from lsmkv_ext.table.table import Table
 
 HEADER_SEED = 0x68656164666C7472  # of the checksum of a filter's header
 
@@ -621,7 +621,7 @@ def lying(tmp_path):
     blob = bytearray(wrong.to_bytes())
     for field in (slice(16, 24), slice(36, 40)):  # number of keys, level
         blob[field] = data[header_at:][field]
-    blob[56:64] = native.hash64(bytes(blob[:56]), HEADER_SEED).to_bytes(8, "little")
+    blob[56:64] = codecs.hash64(bytes(blob[:56]), HEADER_SEED).to_bytes(8, "little")
     assert len(blob) == 64 + bits_size
     data[header_at : header_at + 64] = blob[:64]
     data[bits_at : bits_at + bits_size] = blob[64:]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsmkv_ext.errors import CorruptionError
-from lsmkv_ext.filter import BlockedBloom
+from lsmkv_ext.filter.bloom import BlockedBloom
 
 keys = st.binary(max_size=30)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsmkv_ext import filter as kernel
+from lsmkv_ext.filter import bloom as kernel
 
 # what a correct kernel measures, within 5 % (bits per key -> rate)
 EXPECTED = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lsmkv.filters import (
+from lsmkv.filters.policy import (
     FilterPolicy,
     FilterState,
     LevelLoad,
@@ -17,8 +17,8 @@ from lsmkv.filters import (
     observe,
 )
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.plan import LevelShape, designed_fpr, memory_bytes, summed_fpr
-from lsmkv.version import FileMeta, Version
+from lsmkv.filters.planner import LevelShape, designed_fpr, memory_bytes, summed_fpr
+from lsmkv.version.version import FileMeta, Version
 
 LOAD = re.compile(r"L(\d): (\d+)k?(?: x(\d+))?(?: reach=([\d.]+))?(?: vain=([\d.]+))?\Z")
 

@@ -2,7 +2,7 @@
 
 import os
 
-from lsmkv_ext.sst import SSTReader, SSTWriter
+from lsmkv_ext.table.sst import SSTReader, SSTWriter
 
 
 def test_large_value_behind_small_ones_keeps_file_order(tmp_path):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.errors import IOError as LsmIOError
-from lsmkv_ext.log import LogDump, LogReader, LogWriter, check_log, decode_batch, replay_log
-from lsmkv_ext.memtable import Memtable
+from lsmkv_ext.wal.log import LogDump, LogReader, LogWriter, check_log, decode_batch, replay_log
+from lsmkv_ext.memtable.memtable import Memtable
 
 MODES = ["mmap", "write"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import lsmkv
-from lsmkv import repairing
+from lsmkv.recovery import repair
 
 TINY = {
     "write_buffer_size": 8192,
@@ -25,7 +25,7 @@ def key(i):
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """Several levels, deletes, range deletes, and a log that was not flushed."""
+    """Several levels, deletes, range tombstones, and a log that was not flushed."""
     path = tmp_path_factory.mktemp("maintenance") / "db"
     db = lsmkv.open(path, **TINY)
     for i in range(1500):
@@ -208,7 +208,7 @@ def test_a_repair_that_was_killed_left_damaged_files_to_be_deleted(path, monkeyp
     flip(victim, 30)
     damaged = victim.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(repairing._Repair, "_move_damaged", lambda self: 1 / 0)
+        patch.setattr(repair._Repair, "_move_damaged", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lsmkv.repair(path)
     lsmkv.open(path).close()

@@ -5,11 +5,11 @@ import pytest
 from treetext import parse_file, show
 
 import lsmkv
-from lsmkv import manifest, version_set
-from lsmkv.edit import VersionEdit
+from lsmkv.version import manifest, version_set
+from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import CorruptionError, Error, IOError
 from lsmkv.filenames import manifest_path
-from lsmkv.manifest import HEAD_BYTES, ManifestWriter, SyncError, read_manifest
+from lsmkv.version.manifest import HEAD_BYTES, ManifestWriter, SyncError, read_manifest
 
 FIRST = VersionEdit(seed=77, next_file=10, last_seq=5, log_number=3, added=((1, parse_file("1[a-z]")),))
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import lsmkv
-from lsmkv_ext.table import Table
+from lsmkv_ext.table.table import Table
 
 
 class Mallinfo2(ctypes.Structure):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsmkv.metrics import TableInfo, make_stats, wilson
+from lsmkv.stats.metrics import TableInfo, make_stats, wilson
 
 
 def table(level, number=1, **changes):

@@ -6,7 +6,7 @@ from test_metrics import COUNTERS, TREE
 prometheus_client = pytest.importorskip("prometheus_client")
 
 from lsmkv import prometheus  # noqa: E402
-from lsmkv.metrics import make_stats  # noqa: E402
+from lsmkv.stats.metrics import make_stats  # noqa: E402
 
 
 class Fixed:

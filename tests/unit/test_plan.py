@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsmkv.plan import (
+from lsmkv.filters.planner import (
     MAX_SOLVED_BITS,
     LevelShape,
     best_bits,

@@ -1,4 +1,4 @@
-"""Range deletes in tables: packed while a table is open, flattened when tables are merged."""
+"""Range tombstones in tables: packed while a table is open, flattened when tables are merged."""
 
 import random
 from itertools import pairwise
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tables import write_table
 
 import lsmkv
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.log import LogWriter, replay_log
-from lsmkv_ext.memtable import Memtable
-from lsmkv_ext.sst import SSTWriter
-from lsmkv_ext.table import Table
+from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.wal.log import LogWriter, replay_log
+from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.table.sst import SSTWriter
+from lsmkv_ext.table.table import Table
 
 EDGES = st.integers(0, 40)
 PAIRS = st.lists(st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] != pair[1]), max_size=25)
@@ -24,7 +24,7 @@ def key(n):
 
 
 def memtable_of(folder, ranges, first_seq):
-    """The memtable that a log of these range deletes becomes."""
+    """The memtable that a log of these range tombstones becomes."""
     path = folder / "000001.wal"
     path.unlink(missing_ok=True)
     writer = LogWriter(path, 1, mode="write")
@@ -59,7 +59,7 @@ def test_a_merge_flattens_what_lies_over_each_other(folder, lists, newest, same_
         path = folder / f"in{n}.sst"
         write_table(path, {}, tuple(ranges))
         inputs.append(Table(path))
-        assert inputs[-1].range_deletes == sorted(ranges, key=lambda r: (r[0], -r[2]))
+        assert inputs[-1].range_tombstones == sorted(ranges, key=lambda r: (r[0], -r[2]))
         deletes += ranges
     if newest:
         bounds = [(key(min(edges)), key(max(edges))) for edges in newest]
@@ -69,7 +69,7 @@ def test_a_merge_flattens_what_lies_over_each_other(folder, lists, newest, same_
     flat = []
     for output in outcome["outputs"]:
         path = folder / f"{output['number']:06d}.sst"
-        flat += Table(path).range_deletes
+        flat += Table(path).range_tombstones
         path.unlink()
     assert bool(flat) == bool(deletes)
     for (_, stop, seq_before), (start, _, seq_behind) in pairwise(flat):
@@ -85,7 +85,7 @@ def wide(n, length):
 
 @pytest.mark.parametrize("length", [7, 126, 127, 300])
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 9000])
-def test_lookups_between_many_range_deletes(tmp_path, length, count):
+def test_lookups_between_many_range_tombstones(tmp_path, length, count):
     """Half of them begin where the one before ends. 9000 are more than a table knows every place of."""
     ranges, at, rng = [], 0, random.Random(count)
     for n in range(count):
@@ -101,7 +101,7 @@ def test_lookups_between_many_range_deletes(tmp_path, length, count):
         db.flush()
         path = tmp_path / "t.sst"
         write_table(path, {}, tuple(ranges))
-        assert Table(path).range_deletes == ranges and Table(path).verify() == []
+        assert Table(path).range_tombstones == ranges and Table(path).verify() == []
         assert count < 9000 or Table(path).memory < 0.9 * count * (2 * length + 10)
         db.ingest([path])
         gone = [n for n in edges if newest_over(ranges, wide(n, length))] if count < 100 else None
@@ -130,7 +130,7 @@ def test_range_deletes_that_overlap_within_an_ingested_table_were_overlooked(tmp
         assert list(db.keys()) == [b"z"]
 
 
-def test_outputs_end_at_two_mebibytes_of_range_deletes(tmp_path):
+def test_outputs_end_at_two_mebibytes_of_range_tombstones(tmp_path):
     """Whoever opens them has them in memory."""
     ranges = tuple((wide(3 * n, 40), wide(3 * n + 2, 40), n + 1) for n in range(60_000))
     rows = {wide(3 * n + 2, 40): (b"v", 1) for n in range(0, 60_000, 20_000)}
@@ -139,7 +139,7 @@ def test_outputs_end_at_two_mebibytes_of_range_deletes(tmp_path):
     outcome = Job([Table(tmp_path / "in.sst")], directory=tmp_path, numbers=numbers, output_level=1).run()
     tables = [Table(tmp_path / f"{output['number']:06d}.sst") for output in outcome["outputs"]]
     assert len(tables) == 3
-    assert tuple(r for table in tables for r in table.range_deletes) == ranges
+    assert tuple(r for table in tables for r in table.range_tombstones) == ranges
     assert {k: (value, seq) for table in tables for k, value, seq in table.entries()} == rows
     assert all(before.largest <= behind.smallest for before, behind in pairwise(tables))
     assert all(table.verify() == [] for table in tables)

@@ -1,4 +1,4 @@
-"""Range deletes of one memtable: right at every snapshot, and found in few steps however many there are."""
+"""Range tombstones of one memtable: right at every snapshot, and found in few steps however many there are."""
 
 import math
 import random
@@ -43,10 +43,10 @@ def test_every_snapshot_sees_its_newest_range_delete(db, pairs, moments):
         if start != stop:
             db.delete_range(key(min(start, stop)), key(max(start, stop)))
             deletes.append((min(start, stop), max(start, stop), db._last_seq))
-    assert len(memtable.range_deletes) == len(deletes)
+    assert len(memtable.range_tombstones) == len(deletes)
     for snapshot in [db._last_seq, *(first + moment for moment in moments)]:
         for at in range(61):
-            assert memtable.range_delete_over(key(at), snapshot)[0] == newest_over(deletes, at, snapshot)
+            assert memtable.range_tombstone_over(key(at), snapshot)[0] == newest_over(deletes, at, snapshot)
 
 
 def test_ten_thousand_range_deletes_in_a_memtable_slowed_every_read_down(db):
@@ -57,10 +57,10 @@ def test_ten_thousand_range_deletes_in_a_memtable_slowed_every_read_down(db):
     for _ in range(count):
         start = rng.randrange(1_000_000)
         db.delete_range(key(start), key(start + rng.randrange(1, 200)))
-    assert db._active is memtable and len(memtable.range_deletes) == count
+    assert db._active is memtable and len(memtable.range_tombstones) == count
     nodes = math.log2(count)
     for snapshot in (db._last_seq, first + count // 3, first + 17):
-        steps = [memtable.range_delete_over(key(rng.randrange(1_000_000)), snapshot)[1] for _ in range(200)]
+        steps = [memtable.range_tombstone_over(key(rng.randrange(1_000_000)), snapshot)[1] for _ in range(200)]
         assert max(steps) < nodes * (nodes + 2) + 32
 
 

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from tables import listed, numbered, write_table
 
 import lsmkv
-from lsmkv import splitting
+from lsmkv.compaction import subcompaction
 from lsmkv.errors import SyncError
-from lsmkv.jobs import Jobs
-from lsmkv.picker import BY_HAND, Kind, Plan
-from lsmkv.splitting import SplitJob, cuts
-from lsmkv_ext.job import FileNumbers, Job
-from lsmkv_ext.table import Table
+from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.picker import MANUAL, Kind, CompactionPlan
+from lsmkv.compaction.subcompaction import SubcompactionJob, cuts
+from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.table.table import Table
 
 KEYS = st.binary(min_size=1, max_size=2)
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(splitting, "PART_BYTES", 1)
+    monkeypatch.setattr(subcompaction, "PART_BYTES", 1)
 
 
 def make_table(folder, name, rows, ranges=(), **options):
@@ -40,12 +40,12 @@ def job(folder, inputs, numbers, **options):
 
 
 def contents(folder, outcome):
-    """All entries of the outputs in order, and which keys their range deletes cover."""
+    """All entries of the outputs in order, and which keys their range tombstones cover."""
     entries, ranges = [], []
     for output in outcome["outputs"]:
         table = Table(str(folder / f"{output['number']:06d}.sst"))
         entries += list(table.entries())
-        ranges += table.range_deletes
+        ranges += table.range_tombstones
     return entries, ranges
 
 
@@ -119,7 +119,7 @@ def test_a_split_job_says_what_the_whole_job_says(tmp_path, small_parts):
     table = make_table(tmp_path, "a.sst", rows)
     numbers = FileNumbers(1)
     alone = job(tmp_path, [table], numbers, below=[]).run()
-    split = SplitJob(
+    split = SubcompactionJob(
         lambda start, stop: job(tmp_path, [table], numbers, below=[], start=start, stop=stop),
         cuts([table], 3),
         pytest.fail,
@@ -160,7 +160,7 @@ def test_where_a_part_fails_the_outputs_of_the_others_go(tmp_path, small_parts):
         part = job(tmp_path, [table], numbers, below=[], start=start, stop=stop)
         return Announcing(part, failing.others_done)
 
-    split = SplitJob(make, cuts([table], 2), discarded.extend)
+    split = SubcompactionJob(make, cuts([table], 2), discarded.extend)
     with pytest.raises(lsmkv.CorruptionError, match="a damaged block"):
         split.run()
     assert discarded and all((tmp_path / f"{number:06d}.sst").exists() for number in discarded)
@@ -186,7 +186,7 @@ def test_a_cancelled_split_job_leaves_nothing_behind(tmp_path, small_parts):
     table = make_table(tmp_path, "a.sst", numbered(5000))
     before = sorted(path.name for path in tmp_path.iterdir())
     discarded = []
-    split = SplitJob(
+    split = SubcompactionJob(
         lambda start, stop: job(tmp_path, [table], FileNumbers(1), below=[], start=start, stop=stop),
         cuts([table], 2),
         discarded.extend,
@@ -200,7 +200,7 @@ def test_a_cancelled_split_job_leaves_nothing_behind(tmp_path, small_parts):
 
 def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_parts, monkeypatch):
     asked = []
-    monkeypatch.setattr(splitting, "cuts", lambda tables, parts: asked.append(parts) or cuts(tables, parts))
+    monkeypatch.setattr(subcompaction, "cuts", lambda tables, parts: asked.append(parts) or cuts(tables, parts))
     wanted = {}
     with lsmkv.open(tmp_path / "db", max_background_jobs=3, l0_compaction_trigger=3) as db:
 
@@ -258,7 +258,7 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
         db.compact_range(b"a", b"b", wait=False)
         db._scheduler.wait_idle()
         db[b"a"] = b"1"
-        db._scheduler.hold_back()  # and forgotten, as by an interrupt right behind it
+        db._scheduler.pause_compaction()  # and forgotten, as by an interrupt right behind it
         db._scheduler.wait_idle()
         assert db._scheduler.suspended == 0
 
@@ -274,7 +274,7 @@ def test_a_database_that_was_collected_in_a_thread_of_a_part_waited_for_itself(
             db[b"%06d" % n] = b"x" * 100
         db.flush()
     dropped, collected = threading.Event(), threading.Event()
-    run_part = SplitJob._run_part
+    run_part = SubcompactionJob._run_part
 
     def collect_first(job, i):
         if i:
@@ -283,7 +283,7 @@ def test_a_database_that_was_collected_in_a_thread_of_a_part_waited_for_itself(
             collected.set()
         run_part(job, i)
 
-    monkeypatch.setattr(SplitJob, "_run_part", collect_first)
+    monkeypatch.setattr(SubcompactionJob, "_run_part", collect_first)
     gc.disable()
     try:
         db.compact_range(wait=False)
@@ -309,10 +309,10 @@ def test_compact_range_waited_for_a_compaction_whose_work_it_did_once_more(tmp_p
     begun, patience = threading.Event(), 10.0
 
     def run_late(self, plan, job):
-        if plan.reason != BY_HAND:
+        if plan.reason != MANUAL:
             begun.set()
             deadline = time.monotonic() + patience
-            while id(plan) not in self._given_up and time.monotonic() < deadline:
+            while id(plan) not in self._superseded and time.monotonic() < deadline:
                 time.sleep(0.001)
         return run_plan(self, plan, job)
 
@@ -327,7 +327,7 @@ def test_compact_range_waited_for_a_compaction_whose_work_it_did_once_more(tmp_p
         assert begun.wait(patience)
         db.compact_range()
         db._scheduler.wait_idle()
-        assert set(db.background.reasons) == {BY_HAND}
+        assert set(db.background.reasons) == {MANUAL}
         assert db.background.errors == 0
         assert len(db) == 900
         db[b"a"] = b"1"  # no harm was done
@@ -338,11 +338,11 @@ def test_compact_range_waited_for_a_compaction_whose_work_it_did_once_more(tmp_p
 
 def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monkeypatch):
     given_up = []
-    monkeypatch.setattr(Jobs, "give_up", lambda self, plan: given_up.append(plan))
+    monkeypatch.setattr(Jobs, "supersede", lambda self, plan: given_up.append(plan))
     begun, go_on = threading.Event(), threading.Event()
 
     def run_late(self, plan, job):
-        if plan.reason != BY_HAND:
+        if plan.reason != MANUAL:
             begun.set()
             go_on.wait(10)
         return run_plan(self, plan, job)
@@ -371,8 +371,8 @@ def test_an_error_of_a_compaction_that_was_given_up_passed_for_the_giving_up(tmp
             raise error
 
     with lsmkv.open(tmp_path / "db") as db:
-        plan = Plan(Kind.COMPACT, 0, 1)
-        db._scheduler.jobs.give_up(plan)
+        plan = CompactionPlan(Kind.COMPACT, 0, 1)
+        db._scheduler.jobs.supersede(plan)
         with pytest.raises(type(error)):
             db._scheduler.jobs._run_plan(plan, Failing())
         db._scheduler.jobs.forget(plan)

@@ -7,7 +7,7 @@ import pytest
 
 from lsmkv_ext.errors import ClosedError, CorruptionError, OptionError
 from lsmkv_ext.errors import IOError as LsmIOError
-from lsmkv_ext.sst import SSTReader, SSTWriter
+from lsmkv_ext.table.sst import SSTReader, SSTWriter
 
 
 def test_write_then_read(tmp_path):
@@ -140,7 +140,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
     assert (tmp_path / "t.sst").read_bytes() == b"precious"
 
 
-def test_deletes_and_range_deletes(tmp_path):
+def test_deletes_and_range_tombstones(tmp_path):
     with SSTWriter(tmp_path / "t.sst") as writer:
         writer.put(b"a", b"1", seq=1)
         writer.delete(b"b", seq=2)
@@ -154,7 +154,7 @@ def test_deletes_and_range_deletes(tmp_path):
         assert len(reader) == 2
         assert reader.get(b"b") is None
         assert reader.get(b"c") is None
-        assert reader.table.range_deletes == [(b"c", b"e", 5)]
+        assert reader.table.range_tombstones == [(b"c", b"e", 5)]
 
 
 def test_a_range_delete_spares_its_own_file(tmp_path):

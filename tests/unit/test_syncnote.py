@@ -8,8 +8,8 @@ import pytest
 
 import lsmkv
 from lsmkv_ext.errors import CorruptionError
-from lsmkv_ext.log import LogWriter, check_log
-from lsmkv_ext.syncnote import NAME, SyncNote, damaged_places, read_note
+from lsmkv_ext.wal.log import LogWriter, check_log
+from lsmkv_ext.wal.sync_watermark import NAME, SyncWatermark, damaged_places, read_watermark
 
 RECORD = b"\0\x01k\x01v"  # one put
 SLOT_APART = 64
@@ -22,9 +22,9 @@ def append(writer, sequence):
 @pytest.fixture
 def logged(tmp_path):
     """A log in use with five synced records, its note, and the folder of both."""
-    note = SyncNote(tmp_path / NAME)
+    note = SyncWatermark(tmp_path / NAME)
     writer = LogWriter(tmp_path / "000007.wal", 7)
-    writer.take_note(note, None)
+    writer.attach_watermark(note, None)
     for sequence in range(1, 6):
         append(writer, sequence)
         writer.sync()
@@ -42,7 +42,7 @@ def test_a_sync_is_noted_beside_the_log_and_leaves_its_head_alone(logged):
     before = head_of(writer)
     append(writer, 6)
     writer.sync()
-    assert read_note(folder / NAME) == (7, writer.synced)
+    assert read_watermark(folder / NAME) == (7, writer.synced)
     assert head_of(writer) == before
     assert damaged_places(folder / NAME) == []
 
@@ -64,12 +64,12 @@ def test_the_note_moves_on_and_the_old_log_keeps_its_own(logged):
     writer, note, folder = logged
     append(writer, 6)
     newer = LogWriter(folder / "000008.wal", 8, previous_last_seq=6)
-    newer.take_note(note, writer)
+    newer.attach_watermark(note, writer)
     assert check_log(writer.path, 7)["known_synced"] == writer.synced
     newer.append(RECORD, 7, 1)
     newer.sync()
     writer.sync()  # a straggler: must not speak through the note any more
-    assert read_note(folder / NAME) == (8, newer.synced)
+    assert read_watermark(folder / NAME) == (8, newer.synced)
     assert check_log(writer.path, 7)["known_synced"] == writer.synced
     newer.close()
 
@@ -86,14 +86,14 @@ def test_one_damaged_slot_makes_the_note_lag_by_one(logged):
     _, _, folder = logged
     path = folder / NAME
     good = path.read_bytes()
-    number, newest = read_note(path)
+    number, newest = read_watermark(path)
     lagging = set()
     for at in (0, SLOT_APART):
         for byte in range(32):
             bad = bytearray(good)
             bad[at + byte] ^= 0x10
             path.write_bytes(bad)
-            lagging.add(read_note(path))
+            lagging.add(read_watermark(path))
             assert damaged_places(path)
     assert lagging == {(number, newest), (number, newest - 40)}
 
@@ -102,27 +102,27 @@ def test_one_damaged_slot_makes_the_note_lag_by_one(logged):
 def test_a_useless_note_is_none_and_is_taken_over(tmp_path, content):
     path = tmp_path / NAME
     path.write_bytes(content)
-    assert read_note(path) is None
+    assert read_watermark(path) is None
     writer = LogWriter(tmp_path / "000003.wal", 3)
-    writer.take_note(SyncNote(path), None)
+    writer.attach_watermark(SyncWatermark(path), None)
     append(writer, 1)
     writer.sync()
-    assert read_note(path) == (3, writer.synced)
+    assert read_watermark(path) == (3, writer.synced)
     writer.close()
 
 
 def test_a_missing_note_is_none(tmp_path):
-    assert read_note(tmp_path / NAME) is None
+    assert read_watermark(tmp_path / NAME) is None
 
 
 def test_notes_of_a_reopened_file_are_newer(logged):
     writer, _, folder = logged
     writer.close()
     newer = LogWriter(folder / "000008.wal", 8)
-    newer.take_note(SyncNote(folder / NAME), None)
+    newer.attach_watermark(SyncWatermark(folder / NAME), None)
     newer.append(RECORD, 6, 1)
     newer.sync()
-    assert read_note(folder / NAME) == (8, newer.synced)
+    assert read_watermark(folder / NAME) == (8, newer.synced)
     newer.close()
 
 
@@ -133,7 +133,7 @@ def test_a_database_misses_synced_writes_that_were_cut_off(tmp_path, wal):
             db.put(b"key%d" % n, b"value", sync=True)
         shutil.copytree(tmp_path / "db", tmp_path / "copy", ignore=shutil.ignore_patterns("*.tmp"))
     [log] = (tmp_path / "copy").glob("*.wal")
-    record = (read_note(tmp_path / "copy" / NAME)[1] - 4096) // 20
+    record = (read_watermark(tmp_path / "copy" / NAME)[1] - 4096) // 20
     with open(log, "r+b") as file:
         file.truncate(4096 + record * 10)
     with pytest.raises(CorruptionError, match="synced log records are missing"):
@@ -164,12 +164,12 @@ def test_a_repair_that_gave_up_lost_logs_let_their_note_accuse_a_new_one(tmp_pat
         pass
     shutil.copytree(path, kept, ignore=shutil.ignore_patterns("*.wal"))
     # What a log synced that was lost with all the others; the next open after the repair takes its number.
-    note = SyncNote(kept / NAME)
+    note = SyncWatermark(kept / NAME)
     lsmkv.repair(kept)
     with lsmkv.open(shutil.copytree(kept, tmp_path / "trial")) as db:
         number = db._active.number
     lost = LogWriter(tmp_path / "lost.wal", number)
-    lost.take_note(note, None)
+    lost.attach_watermark(note, None)
     for sequence in range(1, 100):
         append(lost, sequence)
     lost.sync()

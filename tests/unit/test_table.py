@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import listed, numbered, write_table
 
-from lsmkv_ext import native
-from lsmkv_ext.block import build_block
-from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.port import codecs
+from lsmkv_ext.block.block import build_block
+from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.errors import IOError as LsmIOError
-from lsmkv_ext.fdpool import FdPool
-from lsmkv_ext.refilter import rebuild_table_filter
-from lsmkv_ext.table import Table
+from lsmkv_ext.cache.fd_cache import FdCache
+from lsmkv_ext.table.rebuild import rebuild_table_filter
+from lsmkv_ext.table.table import Table
 
 keys = st.one_of(
     st.binary(max_size=5),
@@ -136,7 +136,7 @@ def test_a_huge_value_is_stored_from_where_it_is(tmp_path, path):
     """Above 24 MiB a value is not copied into a block first: the block is the same, byte by byte."""
     huge = (24 << 20) + 1
     rows = numbered(50) | {b"key00000020": (b"v" * huge, 7), b"key00000033": (b"w" * (huge - 1), 8)}
-    native.use(path)
+    codecs.use(path)
     try:
         summary = write_table(tmp_path / "t.sst", rows, seed=5)
         table = Table(tmp_path / "t.sst")
@@ -144,9 +144,9 @@ def test_a_huge_value_is_stored_from_where_it_is(tmp_path, path):
         assert list(table.entries()) == listed(rows)
         assert table.get(b"key00000020") == rows[b"key00000020"]
     finally:
-        native.use("c")
+        codecs.use("c")
     assert huge < summary["data_bytes"] < huge + (1 << 20)  # the other one was compressed
-    block = build_block([(b"key00000020", b"v" * huge, 7, False, native.hash64(b"key00000020", 5))])
+    block = build_block([(b"key00000020", b"v" * huge, 7, False, codecs.hash64(b"key00000020", 5))])
     raw = (tmp_path / "t.sst").read_bytes()
     assert block + struct.pack("<IB", len(block), 0) in raw
 
@@ -173,17 +173,17 @@ def test_properties_and_layout(tmp_path):
     assert table.memory > info["bytes"]
 
 
-def test_range_deletes(tmp_path):
+def test_range_tombstones(tmp_path):
     ranges = ((b"m", b"p", 9), (b"a", b"c", 5), (b"m", b"n", 20))
     write_table(tmp_path / "t.sst", {b"b": (b"1", 3), b"o": (b"2", 4)}, ranges)
     table = Table(tmp_path / "t.sst")
-    assert table.range_deletes == [(b"a", b"c", 5), (b"m", b"n", 20), (b"m", b"p", 9)]
+    assert table.range_tombstones == [(b"a", b"c", 5), (b"m", b"n", 20), (b"m", b"p", 9)]
     assert (table.smallest, table.largest, table.largest_exclusive) == (b"a", b"p", True)
     assert (table.min_seq, table.max_seq) == (3, 20)
     assert table.verify() == []
 
 
-def test_only_range_deletes(tmp_path):
+def test_only_range_tombstones(tmp_path):
     write_table(tmp_path / "t.sst", {}, ((b"x", b"z", 2), (b"", b"y", 1)))
     table = Table(tmp_path / "t.sst")
     assert (table.smallest, table.largest, table.largest_exclusive) == (b"", b"z", True)
@@ -204,7 +204,7 @@ def test_global_sequence_number(tmp_path):
     assert table.get(b"a") == (b"1", 777)
     assert list(table.entries()) == [(b"a", b"1", 777), (b"b", None, 777)]
     assert list(table.entries(reverse=True)) == [(b"b", None, 777), (b"a", b"1", 777)]
-    assert table.range_deletes == [(b"x", b"y", 777)]
+    assert table.range_tombstones == [(b"x", b"y", 777)]
     assert (table.min_seq, table.max_seq) == (777, 777)
     assert table.verify() == []
 
@@ -258,7 +258,7 @@ def test_a_file_that_is_no_table(tmp_path):
 
 
 def test_descriptor_pool(tmp_path):
-    pool = FdPool(3)
+    pool = FdCache(3)
     tables = []
     for i in range(12):
         write_table(tmp_path / f"{i}.sst", {b"k": (b"%d" % i, i)})
@@ -277,18 +277,18 @@ def test_a_thousand_tables_under_forty_descriptors(tmp_path, pool_knows_the_limi
     script = """
         import resource, sys
         from pathlib import Path
-        from lsmkv_ext.fdpool import FdPool
-        from lsmkv_ext.sst import SSTWriter
-        from lsmkv_ext.table import Table
+        from lsmkv_ext.cache.fd_cache import FdCache
+        from lsmkv_ext.table.sst import SSTWriter
+        from lsmkv_ext.table.table import Table
         folder, known = Path(sys.argv[1]), sys.argv[2] == "True"
         if not known:
-            pool = FdPool(100_000)
+            pool = FdCache(100_000)
         for i in range(1000):
             with SSTWriter(folder / f"{i}.sst") as w:
                 w.put(b"k", b"%d" % i)
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         if known:
-            pool = FdPool(100_000)
+            pool = FdCache(100_000)
         tables = [Table(folder / f"{i}.sst", i, None, pool) for i in range(1000)]
         for _ in range(2):
             assert all(t.get(b"k") == (b"%d" % i, 0) for i, t in enumerate(tables))
@@ -321,11 +321,11 @@ def test_a_rebuilt_filter_keeps_the_data(folder, rows, layout, millibits):
     assert list(new.entries()) == listed(rows)
     assert new.verify() == []
     same = (
-        *("n_entries", "n_deletes", "n_range_deletes", "n_blocks"),
+        *("n_entries", "n_deletes", "n_range_tombstones", "n_blocks"),
         *("min_seq", "max_seq", "smallest", "largest"),
     )
     assert {k: new.properties[k] for k in same} == {k: old.properties[k] for k in same}
-    assert new.range_deletes == old.range_deletes
+    assert new.range_tombstones == old.range_tombstones
     assert new.separators() == old.separators()
     assert summary["millibits"] == new.filter_info["millibits"] == (millibits if rows else 0)
     assert (new.filter_info["level"], new.properties["number"]) == (4, 2)
@@ -342,7 +342,7 @@ def test_prefixes_in_the_filter(tmp_path):
 
 def test_many_threads_on_few_descriptors(tmp_path):
     """Scans without the GIL, each read opening what another thread's read just closed."""
-    pool = FdPool(2)
+    pool = FdCache(2)
     tables = []
     for i in range(8):
         write_table(tmp_path / f"{i}.sst", numbered(300 + i), block_size=200)

@@ -3,10 +3,10 @@
 import pytest
 from tables import listed, numbered, write_table
 
-from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import CorruptionError
-from lsmkv_ext.refilter import rebuild_table_filter
-from lsmkv_ext.table import Table
+from lsmkv_ext.table.rebuild import rebuild_table_filter
+from lsmkv_ext.table.table import Table
 
 RANGES = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
 
@@ -15,7 +15,7 @@ def observe(path, rows):
     """None where the table behaves as if nothing had happened, else the CorruptionError."""
     try:
         table = Table(path, 1, BlockCache(4000))
-        assert table.range_deletes == [*RANGES]
+        assert table.range_tombstones == [*RANGES]
         assert list(table.entries()) == listed(rows)
         assert list(table.entries(reverse=True, mode="compaction")) == listed(rows)[::-1]
         for key, want in rows.items():

@@ -7,9 +7,9 @@ import pytest
 import xxhash
 from tables import numbered, seal, section_seed, write_table
 
-from lsmkv_ext.cache import BlockCache
+from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import CorruptionError
-from lsmkv_ext.table import Table
+from lsmkv_ext.table.table import Table
 
 FOOTER = 160
 KINDS = {"data": 1, "index": 2, "ranges": 3, "props": 4}
@@ -37,7 +37,7 @@ def mutate(rng: random.Random, data: bytearray, start: int, end: int) -> None:
 def use(path) -> None:
     """Everything a reader can do with a table."""
     table = Table(path, 1, BlockCache(3000))
-    list(table.range_deletes)
+    list(table.range_tombstones)
     assert table.properties
     for i in range(0, 60, 7):
         table.get(b"key%08d" % i)

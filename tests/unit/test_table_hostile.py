@@ -10,7 +10,7 @@ import pytest
 from tables import write_table
 from test_table_forged import FOOTER, KINDS, places, seal, seal_footer
 
-from lsmkv_ext.table import Table
+from lsmkv_ext.table.table import Table
 
 ALLOWANCE = 16 << 20
 
@@ -54,7 +54,7 @@ def properties(original: bytes, **numbers: int) -> bytes:
     at, size = places(original)["props"]
     raw = bytearray(original[at : at + size - 9])
     for name, value in numbers.items():
-        ident = {"n_range_deletes": 3}[name]
+        ident = {"n_range_tombstones": 3}[name]
         place = raw.index(bytes([ident, 8])) + 2
         struct.pack_into("<Q", raw, place, value)
     return bytes(raw)
@@ -89,7 +89,7 @@ def hostile_index(raw, sizes):
 
 def hostile_ranges(raw, sizes):
     count = 5_000_000
-    return rebuild(raw, ranges=b"\0\x01\x01a" * count, props=properties(raw, n_range_deletes=count))
+    return rebuild(raw, ranges=b"\0\x01\x01a" * count, props=properties(raw, n_range_tombstones=count))
 
 
 def hostile_properties(raw, sizes):
@@ -122,8 +122,8 @@ def test_an_unforged_rebuild_opens(tmp_path, original):
     """Otherwise the hostile tables might be refused for another reason."""
     raw, sizes = original
     path = tmp_path / "t.sst"
-    path.write_bytes(rebuild(raw, ranges=b"\0\x01\x01a", props=properties(raw, n_range_deletes=1)))
-    assert len(Table(path).range_deletes) == 1
+    path.write_bytes(rebuild(raw, ranges=b"\0\x01\x01a", props=properties(raw, n_range_tombstones=1)))
+    assert len(Table(path).range_tombstones) == 1
     path.write_bytes(rebuild(raw, index=long_separators(sizes, 60)))
     assert Table(path).separators()[1:] == [*(b"k" * 60 + struct.pack(">I", i) for i in range(1, len(sizes) - 1)), b"z"]
 
@@ -144,7 +144,7 @@ def test_more_range_deletes_than_the_allowance_holds(tmp_path):
     path = tmp_path / "t.sst"
     write_table(path, {b"key": (b"value", 1)}, ranges)
     table = Table(path)
-    assert len(table.range_deletes) == len(ranges)
+    assert len(table.range_tombstones) == len(ranges)
     assert table.verify() == []
 
 

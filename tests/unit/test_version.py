@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treetext import show, tree
 
-from lsmkv.version import EVERYTHING, FileMeta, KeyRange, Version, hull
+from lsmkv.version.version import EVERYTHING, FileMeta, KeyRange, Version, hull
 
 
 def test_l0_is_newest_first_and_deeper_levels_by_key():

@@ -5,7 +5,7 @@
 
 A file is number[smallest-largest], then its size (default 1), then optionally /Nd (N deletes of 10 entries)
 or /r (a
-range delete). `)` instead of `]` leaves the largest key out. In L0 a larger number is newer.
+range tombstone). `)` instead of `]` leaves the largest key out. In L0 a larger number is newer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from lsmkv.options import MAX_LEVELS
-from lsmkv.version import FileMeta, Version
+from lsmkv.version.version import FileMeta, Version
 
 FILE = re.compile(r"(\d+)\[(\w+)-(\w+)([\])])(\d+)?(?:/(\d+)d)?(/r)?\Z")
 
@@ -27,7 +27,7 @@ def parse_file(text: str) -> FileMeta:
         size=int(size or 1),
         entries=10,
         deletes=int(deletes or 0),
-        range_deletes=1 if ranged else 0,
+        range_tombstones=1 if ranged else 0,
         smallest=smallest.encode(),
         largest=largest.encode(),
         largest_exclusive=bracket == ")",

@@ -1,0 +1,336 @@
+"""Carries a CompactionPlan out: builds the data plane's Job from it, runs it, and turns the result into a
+VersionEdit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lsmkv import filenames
+from lsmkv.filters import policy
+from lsmkv.compaction import subcompaction
+from lsmkv.version.edit import VersionEdit
+from lsmkv.errors import Error, SyncError
+from lsmkv.options import Options
+from lsmkv.compaction.picker import GRANDPARENT_FILES, Kind, CompactionPlan
+from lsmkv.version.version import FileMeta, KeyRange, Version
+from lsmkv.version.version_set import VersionSet, file_meta
+from lsmkv_ext.compaction.job import Job
+from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.table.rebuild import rebuild_table_filter
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a piece of background work did, for the counters."""
+
+    reason: str
+    level: int
+    output_level: int
+    bytes_read: int = 0
+    bytes_written: int = 0
+    entries_in: int = 0
+    entries_out: int = 0
+    ns: int = 0
+    filter_build_ns: int = 0
+    filter_verify_ns: int = 0
+    outputs: int = 0
+
+
+class Superseded(Error):
+    """A compaction that was stopped because somebody does its work anyway."""
+
+
+class Jobs:
+    """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled
+    together, a single one be given up.
+    """
+
+    def __init__(self, versions: VersionSet) -> None:
+        self.versions = versions
+        self.seed = versions.state.seed
+        # Wired by the database: what its readers did so far, for filters that follow them.
+        self.read_counters: Callable[[], Mapping[str, Any]] = dict
+        self._lock = threading.Lock()
+        self._running: list[Any] = []
+        self._plans: dict[int, Any] = {}  # job of a running compaction, by the identity of its plan
+        self._superseded: dict[int, CompactionPlan] = {}  # by their identity; they may not have begun yet
+        self._cancelled = False
+
+    # Cancelling ---------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            for job in self._running:
+                job.cancel()
+
+    def supersede(self, plan: CompactionPlan) -> None:
+        """Whoever runs `plan`, a compaction, gets `Superseded`, unless its job has just ended."""
+        with self._lock:
+            self._superseded[id(plan)] = plan
+            job = self._plans.get(id(plan))
+            if job is not None:
+                job.cancel()
+
+    def forget(self, plan: CompactionPlan) -> None:
+        """It has ended, one way or the other."""
+        self._superseded.pop(id(plan), None)
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def run_in(self, ident: int) -> bool:
+        """Whether this thread does a part of a job. Without the lock, which it may hold itself."""
+        jobs = list(self._running)
+        return any(thread.ident == ident for job in jobs for thread in getattr(job, "threads", ()))
+
+    def progress(self) -> list[dict[str, int]]:
+        with self._lock:
+            return [job.progress for job in self._running]
+
+    @contextmanager
+    def _registered(self, job: Any) -> Any:
+        with self._lock:
+            self._running.append(job)
+            if self._cancelled:
+                job.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(job)
+
+    def _run(self, job: Any) -> dict[str, Any]:
+        with self._registered(job):
+            result: dict[str, Any] = job.run()
+            return result
+
+    def _run_plan(self, plan: CompactionPlan, job: Any) -> dict[str, Any]:
+        with self._lock:
+            self._plans[id(plan)] = job
+            if id(plan) in self._superseded:
+                job.cancel()
+        try:
+            return self._run(job)
+        except Error as error:
+            # Only the cancelling itself: damage or a failed sync that it met before is still what it is.
+            if type(error) is Error and id(plan) in self._superseded and not self._cancelled:
+                raise Superseded(f"{plan} was given up") from error
+            raise
+        finally:
+            with self._lock:
+                del self._plans[id(plan)]
+
+    # Flush -------------------------------------------------------------------------------------------------
+
+    def flush(self, memtables: Sequence[Memtable], reason: str = "flush") -> Result:
+        """Writes `memtables` (newest first, the oldest ones there are) into one table of L0."""
+        versions = self.versions
+        if all(m.empty for m in memtables):
+            versions.apply(VersionEdit(reason=reason), flushed=memtables)
+            return Result(reason, 0, 0)
+        outcome = self.write_memtables(memtables)
+        added = self._commit(
+            outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables
+        )
+        return _result(outcome, reason, 0, 0, len(added))
+
+    def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
+        """The job alone: one table, no edit. In another folder, if one is given."""
+        options = self._table_options(self.versions.options, self.versions.current, 0, None)
+        if directory is not None:
+            options["directory"] = directory
+        return self._run(Job(list(memtables), single_output=True, below=None, **options))
+
+    def policy(self, version: Version) -> policy.FilterPolicy:
+        options = self.versions.options
+        return policy.FilterPolicy.of(options, policy.observe(version, options, self.read_counters()))
+
+    def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
+        """Bits per key x 1000 for a table that covers `span` (None: a flush)."""
+        bottommost = span is not None and level > 0 and not version.below(level, span)
+        # With True the job itself leaves the filter out of each output that is bottommost for its own keys.
+        by_output = self.versions.options.optimize_filters_for_hits is True
+        return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
+
+    def _table_options(
+        self, options: Options, version: Version, level: int, span: KeyRange | None
+    ) -> dict[str, Any]:
+        return {
+            "directory": self.versions.directory,
+            "numbers": self.versions.numbers,
+            "output_level": level,
+            "target_file_size": options.target_file_size,
+            "compression": options.compression_at(level),
+            "block_size": options.block_size,
+            "millibits": self.millibits(version, level, span),
+            "seed": self.seed,
+            "verify_filters": options.verify_filters,
+            "prefix": options.prefix,
+        }
+
+    # Plans -------------------------------------------------------------------------------------------------
+
+    def run(self, plan: CompactionPlan, shifts: int, parts: int = 1) -> Result:
+        """`shifts` is the VersionSet's counter when the plan was made: levels renumbered since then move its
+        output. A compaction may be done in up to `parts` threads.
+        """
+        if plan.kind is Kind.MOVE:
+            return self._move(plan, shifts)
+        if plan.kind is Kind.SHIFT:
+            return self._shift(plan)
+        if plan.kind is Kind.FILTERS:
+            return self._rebuild_filter(plan, shifts)
+        return self._compact(plan, shifts, parts)
+
+    def _shift(self, plan: CompactionPlan) -> Result:
+        with self.versions.commit:
+            # An ingest may have put a file into the level that should vanish.
+            vanishing = self.versions.current.levels[1 if plan.shift < 0 else -1]
+            if not vanishing:
+                self.versions.apply(VersionEdit(shift=plan.shift, reason=plan.reason))
+        return Result(plan.reason, 0, 0)
+
+    def _output_level(self, plan: CompactionPlan, shifts: int) -> int:
+        return plan.shifted(self.versions.shifts - shifts).output_level
+
+    def _move(self, plan: CompactionPlan, shifts: int) -> Result:
+        with self.versions.commit:
+            level = self._output_level(plan, shifts)
+            moved = tuple((f.number, level) for f in plan.upper)
+            self.versions.apply(VersionEdit(moved=moved, reason=f"move: {plan.reason}"))
+        return Result(plan.reason, plan.level, plan.output_level)
+
+    def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
+        versions = self.versions
+        options = versions.options
+        version = versions.current
+        inputs: list[Any] = []
+        if plan.level == 0:
+            inputs += versions.tables_of(plan.upper)
+        else:
+            inputs.append(versions.tables_of(plan.upper))
+        if plan.lower:
+            inputs.append(versions.tables_of(plan.lower))
+        level = self._output_level(plan, shifts)
+        make = partial(
+            Job,
+            inputs,
+            below=[(f.smallest, f.largest) for f in version.below(level, plan.span)],
+            grandparents=[(f.smallest, f.largest, f.size) for f in plan.grandparents],
+            max_grandparent_overlap=GRANDPARENT_FILES * options.target_file_size,
+            drop_filter_if_bottom=options.optimize_filters_for_hits is True,
+            **self._table_options(options, version, level, plan.span),
+        )
+        keys = subcompaction.cuts(versions.tables_of(plan.inputs), parts)
+        split = lambda start, stop: make(start=start, stop=stop)  # noqa: E731
+        job = subcompaction.SubcompactionJob(split, keys, versions.discard_outputs) if keys else make()
+        outcome = self._run_plan(plan, job)
+        removed = tuple(f.number for f in plan.inputs)
+        with versions.commit:
+            level = self._output_level(plan, shifts)
+            added = self._commit(
+                outcome, level, lambda files: VersionEdit(removed=removed, added=files, reason=plan.reason)
+            )
+        return _result(outcome, plan.reason, plan.level, plan.output_level, len(added))
+
+    def _rebuild_filter(self, plan: CompactionPlan, shifts: int) -> Result:
+        versions = self.versions
+        options = versions.options
+        (old,) = plan.upper
+        (table,) = versions.tables_of(plan.upper)
+        level = self._output_level(plan, shifts)
+        number = versions.numbers.next()
+        began = time.monotonic_ns()
+        kind, argument = options.prefix
+        summary = rebuild_table_filter(
+            table,
+            filenames.table_path(versions.directory, number),
+            millibits=self._wanted_millibits(versions.current, level, old),
+            level=level,
+            number=number,
+            verify=options.verify_filters,
+            prefix_kind=kind,
+            prefix_arg=argument,
+        )
+        versions.sync_directory()
+        outcome = _refilter_outcome(number, summary, old, time.monotonic_ns() - began)
+        with versions.commit:
+            level = self._output_level(plan, shifts)
+            edit = lambda files: VersionEdit(removed=(old.number,), added=files, reason=plan.reason)  # noqa: E731
+            added = self._commit(outcome, level, edit, global_seq=old.global_seq)
+        return _result(outcome, plan.reason, level, level, len(added))
+
+    def _wanted_millibits(self, version: Version, level: int, f: FileMeta) -> int:
+        bottommost = policy.is_bottommost(version, level, f)
+        return self.policy(version).millibits_for(level, bottommost=bottommost)
+
+    # Results -----------------------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        outcome: dict[str, Any],
+        level: int,
+        make_edit: Callable[[tuple[tuple[int, FileMeta], ...]], VersionEdit],
+        *,
+        flushed: Sequence[Memtable] = (),
+        global_seq: int = 0,
+    ) -> list[FileMeta]:
+        """Opens the outputs (their first check), makes the edit durable and visible. On failure the outputs
+        go.
+        """
+        versions = self.versions
+        numbers = [output["number"] for output in outcome["outputs"]]
+        try:
+            files = [file_meta(output, level, global_seq) for output in outcome["outputs"]]
+            tables = [versions.open_table(f) for f in files]
+            versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed)
+        except SyncError:
+            # The edit may have reached the disk all the same: then these files are the data.
+            raise
+        except BaseException:
+            versions.discard_outputs(numbers)
+            raise
+        return files
+
+
+def _result(outcome: dict[str, Any], reason: str, level: int, output_level: int, outputs: int) -> Result:
+    return Result(
+        reason,
+        level,
+        output_level,
+        bytes_read=outcome["bytes_read"],
+        bytes_written=outcome["bytes_written"],
+        entries_in=outcome["entries_in"],
+        entries_out=outcome["entries_out"],
+        ns=outcome["ns"],
+        filter_build_ns=_sum(outcome["outputs"], "filter_build_ns"),
+        filter_verify_ns=_sum(outcome["outputs"], "filter_verify_ns"),
+        outputs=outputs,
+    )
+
+
+def _refilter_outcome(number: int, summary: dict[str, Any], old: FileMeta, ns: int) -> dict[str, Any]:
+    """The same shape as a job's: one table in, one out."""
+    output = {name.removeprefix("n_"): value for name, value in summary.items()}
+    output.update(number=number, size=summary["file_size"])
+    return {
+        "outputs": [output],
+        "bytes_read": old.size,
+        "bytes_written": summary["file_size"],
+        "entries_in": old.entries,
+        "entries_out": summary["n_entries"],
+        "ns": ns,
+    }
+
+
+def _sum(outputs: Iterable[dict[str, Any]], name: str) -> int:
+    return sum(output.get(name, 0) for output in outputs)

@@ -1,0 +1,427 @@
+"""Which compaction to run next: pure functions from a Version to a CompactionPlan.
+
+The shape of the tree: L1..Ln without holes, Ln the largest. A level's target is the size of Ln divided by
+`level_size_ratio` for each level between them, so what lies above Ln (and may be garbage of it) is about a
+tenth of it, however
+full Ln is. When that would make L1's target larger than L0 can sensibly be merged into, the levels are
+renumbered and a new
+empty L1 opens (a `shift`, which moves no data); when the tree shrinks, it closes again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from lsmkv.options import MAX_LEVELS, Options
+from lsmkv.version.version import EVERYTHING, FileMeta, KeyRange, Version, hull, total_size
+
+# A table moves down unmerged, and an output grows, only while it overlaps at most this many target files two
+# levels down.
+GRANDPARENT_FILES = 10
+# A merge takes along neighbours of its level while the whole stays below this many target files.
+EXPANDED_FILES = 25
+# From this share of deletes on a table is worth merging although its level is not full.
+TOMBSTONE_SHARE = 0.5
+# At the bottom nothing is hidden by deletes any more, so fewer are already worth a rewrite.
+BOTTOM_TOMBSTONE_SHARE = 0.25
+
+# The reason of plans that a caller asked for.
+MANUAL = "manually"
+
+
+class Kind(Enum):
+    COMPACT = "compact"  # merge the inputs into output_level
+    MOVE = "move"  # the inputs change their level, no byte is copied
+    SHIFT = "shift"  # renumber the levels
+    FILTERS = "filters"  # new filters for the inputs, in place
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    kind: Kind
+    level: int
+    output_level: int
+    upper: tuple[FileMeta, ...] = ()  # files of `level`
+    lower: tuple[FileMeta, ...] = ()  # files of `output_level` to merge with
+    grandparents: tuple[FileMeta, ...] = ()  # files below the output that it overlaps
+    reason: str = ""
+    shift: int = 0
+
+    @property
+    def inputs(self) -> tuple[FileMeta, ...]:
+        return self.upper + self.lower
+
+    @property
+    def span(self) -> KeyRange:
+        """No other plan may write into this range of the output level meanwhile."""
+        return hull(self.inputs)
+
+    @property
+    def input_bytes(self) -> int:
+        return total_size(self.inputs)
+
+    def shifted(self, by: int) -> CompactionPlan:
+        """The same plan after the levels were renumbered. Files of L0 stay in L0."""
+        level = self.level + by if self.level else 0
+        output = self.output_level + by if self.output_level else 0
+        return replace(self, level=level, output_level=output)
+
+    def __str__(self) -> str:
+        names = ",".join(str(f.number) for f in self.upper)
+        if self.lower:
+            names += " + " + ",".join(str(f.number) for f in self.lower)
+        return f"{self.kind.value} L{self.level}->L{self.output_level} [{names}] {self.reason}"
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the picker may know beyond the version: measured, never needed for correctness."""
+
+    seek_heavy: frozenset[int] = frozenset()  # files that cost reads again and again without giving an answer
+    filter_debt: frozenset[int] = frozenset()  # files whose filter does not suit their level
+
+
+NO_HINTS = Hints()
+
+
+# The shape of the tree --------------------------------------------------------------------------------------
+
+
+def base_bytes(options: Options) -> int:
+    """What one merge of L0 brings: L1 should not be much smaller than that.
+
+    A memtable of small records makes a table of half its size: headers and index stay behind, blocks shrink.
+    """
+    return options.l0_compaction_trigger * options.write_buffer_size // 2
+
+
+def level_targets(version: Version, options: Options) -> list[float]:
+    """Target size per level; infinite for L0 (counted in files) and for the last level and below."""
+    targets = [float("inf")] * MAX_LEVELS
+    last = version.last_level
+    target = float(version.sizes[last])
+    for level in range(last - 1, 0, -1):
+        target /= options.level_size_ratio
+        # Below a file's size a target would only push every file down at once.
+        targets[level] = max(target, float(options.target_file_size))
+    return targets
+
+
+def level_scores(version: Version, options: Options) -> list[float]:
+    """How full each level is: L0 wants a compaction from 1 on, a deeper level above 1."""
+    targets = level_targets(version, options)
+    scores = [size / target for size, target in zip(version.sizes, targets, strict=True)]
+    scores[0] = len(version.levels[0]) / options.l0_compaction_trigger
+    return scores
+
+
+def pending_bytes(version: Version, options: Options) -> int:
+    """Bytes that compaction has yet to read before every level is within its target: the debt behind back
+    pressure.
+    """
+    targets = level_targets(version, options)
+    debt = 0.0
+    carried = 0.0
+    if len(version.levels[0]) >= options.l0_compaction_trigger:
+        carried = version.sizes[0]
+        debt += carried
+    for level in range(1, version.last_level):
+        excess = version.sizes[level] + carried - targets[level]
+        if excess <= 0:
+            break
+        ratio = version.sizes[level + 1] / max(version.sizes[level], 1)
+        debt += excess * (1 + min(ratio, options.level_size_ratio))
+        carried = excess
+    return int(debt)
+
+
+def wanted_shift(version: Version, options: Options) -> int:
+    """+1 where a new L1 should open, -1 where an empty one should close, 0 otherwise."""
+    last = version.last_level
+    if last == 0:
+        return 0
+    top = version.sizes[last] / options.level_size_ratio ** (last - 1)
+    base = base_bytes(options)
+    if top > base * options.level_size_ratio and last < MAX_LEVELS - 1:
+        return 1
+    # Half, so that a tree at the border does not open and close its L1 in turn.
+    if last > 1 and not version.levels[1] and top * 2 < base:
+        return -1
+    return 0
+
+
+# Choosing ---------------------------------------------------------------------------------------------------
+
+
+def choose(
+    version: Version, options: Options, busy: Sequence[CompactionPlan] = (), hints: Hints = NO_HINTS
+) -> CompactionPlan | None:
+    """The most useful plan that conflicts with none in `busy`, or None."""
+    if any(plan.kind is Kind.SHIFT for plan in busy):
+        return None
+    shift = wanted_shift(version, options)
+    # An output on its way to L1 would be left without a level if L1 closed.
+    if shift > 0 or (shift < 0 and not any(plan.output_level == 1 for plan in busy)):
+        return CompactionPlan(Kind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
+    for candidate in _candidates(version, options, hints, _Conflicts(busy)):
+        return candidate
+    return None
+
+
+class _Conflicts:
+    """What the running plans have taken."""
+
+    def __init__(self, busy: Sequence[CompactionPlan]) -> None:
+        self.files = frozenset(f.number for plan in busy for f in plan.inputs)
+        self.spans = [(plan.output_level, plan.span) for plan in busy if plan.inputs]
+
+    def free(self, files: Iterable[FileMeta]) -> bool:
+        return not any(f.number in self.files for f in files)
+
+    def allow(self, plan: CompactionPlan) -> bool:
+        if not self.free(plan.inputs):
+            return False
+        span = plan.span
+        return not any(level == plan.output_level and span.overlaps(other) for level, other in self.spans)
+
+
+def _candidates(version: Version, options: Options, hints: Hints, taken: _Conflicts) -> Iterator[CompactionPlan]:
+    scores = level_scores(version, options)
+    full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
+    for level in sorted(full, key=lambda level: -scores[level]):
+        plan = (
+            _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
+        )
+        if plan is not None:
+            yield plan
+    for pick in (_pick_tombstones, _pick_bottom_tombstones):
+        plan = pick(version, options, taken)
+        if plan is not None:
+            yield plan
+    plan = _pick_seek_heavy(version, options, taken, hints)
+    if plan is not None:
+        yield plan
+    plan = _pick_filter_debt(version, taken, hints)
+    if plan is not None:
+        yield plan
+
+
+def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str = "l0 count") -> CompactionPlan | None:
+    """The oldest file of L0 with all that overlap it, directly or through others: whatever stays behind is
+    unrelated.
+    """
+    files = version.levels[0]
+    if not files or not taken.free(files):
+        return None
+    chosen = close_over(files, files[-1].range)
+    return _plan_down(version, options, taken, 0, chosen, reason)
+
+
+def close_over(files: Sequence[FileMeta], span: KeyRange) -> tuple[FileMeta, ...]:
+    """Of files that may overlap each other: those that overlap `span`, and those that overlap these, and so
+    on.
+    """
+    while True:
+        chosen = tuple(f for f in files if f.range.overlaps(span))
+        grown = hull(chosen).union(span) if chosen else span
+        if grown == span:
+            return chosen
+        span = grown
+
+
+def _pick_level(version: Version, options: Options, taken: _Conflicts, level: int) -> CompactionPlan | None:
+    """The file that is cheapest to merge for what it brings: the least overlap below per byte, tombstones
+    counting extra.
+    """
+
+    def cost(f: FileMeta) -> float:
+        overlap = total_size(version.overlapping(level + 1, f.range))
+        return overlap / (f.size * (1 + 2 * tombstone_share(f)) + 1)
+
+    return _first_plan(version, options, taken, level, sorted(version.levels[level], key=cost), "level size")
+
+
+def _pick_tombstones(version: Version, options: Options, taken: _Conflicts) -> CompactionPlan | None:
+    for level in range(1, version.last_level):
+        heavy = [f for f in version.levels[level] if tombstone_share(f) >= TOMBSTONE_SHARE]
+        plan = _first_plan(
+            version, options, taken, level, sorted(heavy, key=tombstone_share, reverse=True), "tombstones"
+        )
+        if plan is not None:
+            return plan
+    return None
+
+
+def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflicts) -> CompactionPlan | None:
+    """In the last level a delete hides nothing: a table rich in them is rewritten without."""
+    last = version.last_level
+    if last == 0:
+        return None
+    for f in version.levels[last]:
+        if not f.range_tombstones and tombstone_share(f) < BOTTOM_TOMBSTONE_SHARE:
+            continue
+        plan = CompactionPlan(Kind.COMPACT, last, last, upper=(f,), reason="bottom tombstones")
+        if taken.allow(plan):
+            return plan
+    return None
+
+
+def l0_worth_merging(version: Version, options: Options) -> bool:
+    """L0 holds several tables, or one over others, and is no smaller beside what it overlaps than levels are
+    beside each other: merging it writes no more than any step down the tree does.
+    """
+    young = version.levels[0]
+    if not young:
+        return False
+    below = sum(f.size for f in version.overlapping(1, hull(young)))
+    if len(young) == 1 and not below:
+        return False
+    return below <= sum(f.size for f in young) * options.level_size_ratio
+
+
+def _pick_seek_heavy(version: Version, options: Options, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
+    if not hints.seek_heavy:
+        return None
+    worth = len(version.levels[0]) > 1 or l0_worth_merging(version, options)
+    if worth and any(f.number in hints.seek_heavy for f in version.levels[0]):
+        plan = _pick_l0(version, options, taken, "seeks")
+        if plan is not None:
+            return plan
+    for level in range(1, version.last_level):
+        heavy = [f for f in version.levels[level] if f.number in hints.seek_heavy]
+        plan = _first_plan(version, options, taken, level, heavy, "seeks")
+        if plan is not None:
+            return plan
+    return None
+
+
+def _pick_filter_debt(version: Version, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
+    for level, files in enumerate(version.levels):
+        for f in files:
+            if f.number in hints.filter_debt:
+                plan = CompactionPlan(Kind.FILTERS, level, level, upper=(f,), reason="filter debt")
+                if taken.allow(plan):
+                    return plan
+    return None
+
+
+def tombstone_share(f: FileMeta) -> float:
+    if f.range_tombstones:
+        return 1.0
+    return f.deletes / f.entries if f.entries else 0.0
+
+
+def _first_plan(
+    version: Version, options: Options, taken: _Conflicts, level: int, files: Sequence[FileMeta], reason: str
+) -> CompactionPlan | None:
+    for f in files:
+        plan = _plan_down(version, options, taken, level, (f,), reason)
+        if plan is not None:
+            return plan
+    return None
+
+
+def _plan_down(
+    version: Version,
+    options: Options,
+    taken: _Conflicts,
+    level: int,
+    upper: tuple[FileMeta, ...],
+    reason: str,
+) -> CompactionPlan | None:
+    """The plan that brings `upper` one level down: by a move where nothing is in the way, else by a merge."""
+    output = level + 1
+    span = hull(upper)
+    lower = version.overlapping(output, span)
+    below = version.overlapping(output + 1, span) if output + 1 < MAX_LEVELS else ()
+    disjoint = level > 0 or _disjoint(upper)
+    # A move leaves blocks as they are, so it cannot bring them to another compression.
+    alike = options.compression_at(level) == options.compression_at(output)
+    if not lower and disjoint and alike and total_size(below) <= GRANDPARENT_FILES * options.target_file_size:
+        plan = CompactionPlan(Kind.MOVE, level, output, upper=upper, reason=reason)
+        return plan if taken.allow(plan) else None
+    if level > 0:
+        upper, lower = _expand(version, options, taken, level, upper, lower)
+        span = hull(upper + lower)
+        below = version.overlapping(output + 1, span) if output + 1 < MAX_LEVELS else ()
+    # The output may fill the gaps of the hull, so nothing of the output level may lie in them.
+    lower = version.overlapping(output, hull(upper + lower))
+    plan = CompactionPlan(Kind.COMPACT, level, output, upper, lower, below, reason)
+    return plan if taken.allow(plan) else None
+
+
+def _disjoint(files: Sequence[FileMeta]) -> bool:
+    ordered = sorted(files, key=lambda f: f.smallest)
+    return all(a.range.before(b.range) for a, b in itertools.pairwise(ordered))
+
+
+def _expand(
+    version: Version,
+    options: Options,
+    taken: _Conflicts,
+    level: int,
+    upper: tuple[FileMeta, ...],
+    lower: tuple[FileMeta, ...],
+) -> tuple[tuple[FileMeta, ...], tuple[FileMeta, ...]]:
+    """More files of the upper level, as long as the same files of the lower level cover them."""
+    if not lower:
+        return upper, lower
+    more = version.overlapping(level, hull(upper + lower))
+    if len(more) == len(upper) or not taken.free(more):
+        return upper, lower
+    covered = version.overlapping(level + 1, hull(more))
+    small = total_size(more) + total_size(covered) <= EXPANDED_FILES * options.target_file_size
+    return (more, lower) if covered == lower and small else (upper, lower)
+
+
+# By hand ----------------------------------------------------------------------------------------------------
+
+
+def choose_range(
+    version: Version,
+    options: Options,
+    level: int,
+    span: KeyRange = EVERYTHING,
+    busy: Sequence[CompactionPlan] = (),
+    after: bytes = b"",
+) -> CompactionPlan | None:
+    """One step of `compact_range`: brings down what `level` holds of `span`, from key `after` on. None:
+    nothing is left there
+    or it is busy."""
+    if any(plan.kind is Kind.SHIFT for plan in busy):
+        return None
+    taken = _Conflicts(busy)
+    files = files_to_compact(version, level, span, after)
+    if not files:
+        return None
+    if level == 0:
+        return _plan_down(version, options, taken, 0, close_over(version.levels[0], hull(files)), MANUAL)
+    if level == version.last_level:
+        plan = CompactionPlan(Kind.COMPACT, level, level, upper=files[:1], reason=MANUAL)
+        return plan if taken.allow(plan) else None
+    return _plan_down(version, options, taken, level, _batch(options, files), MANUAL)
+
+
+def files_to_compact(
+    version: Version, level: int, span: KeyRange, after: bytes = b""
+) -> tuple[FileMeta, ...]:
+    """What `compact_range` still has to do in `level`: in the last one only what carries deletes."""
+    files = version.overlapping(level, span)
+    if level and level == version.last_level:
+        files = tuple(f for f in files if f.deletes or f.range_tombstones)
+    return tuple(f for f in files if f.largest >= after) if level else files
+
+
+def _batch(options: Options, files: Sequence[FileMeta]) -> tuple[FileMeta, ...]:
+    """A run from the front of `files`, small enough that progress shows and disk space is given back on the
+    way.
+    """
+    size = 0
+    for count, f in enumerate(files):
+        size += f.size
+        if count and size > 4 * options.target_file_size:
+            return tuple(files[:count])
+    return tuple(files)

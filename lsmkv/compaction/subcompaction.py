@@ -1,0 +1,121 @@
+"""One compaction as several jobs side by side, each over its own part of the keys.
+
+For work that somebody waits for: in the background it would take the processors from those who read and write.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from lsmkv_ext.compaction.job import Job
+from lsmkv_ext.table.table import Table
+
+# Bytes of input to a part: below this a second thread hardly pays for its own output file.
+PART_BYTES = 8 << 20
+# Keys looked at per table to find where the parts meet.
+SAMPLES = 64
+
+
+def cuts(tables: Iterable[Table], parts: int) -> list[bytes]:
+    """At most `parts` - 1 keys, ascending, that cut the tables' bytes into about equal parts."""
+    tables = list(tables)
+    total = sum(table.file_size for table in tables)
+    parts = min(parts, total // PART_BYTES)
+    if parts < 2:
+        return []
+    weighted = []
+    for table in tables:
+        sample = _sample(table.separators())
+        weighted += [(key, table.file_size / len(sample)) for key in sample]
+    found: list[bytes] = []
+    passed = 0.0
+    for key, weight in sorted(weighted):
+        passed += weight
+        if passed >= total * (len(found) + 1) / parts and (not found or key > found[-1]):
+            found.append(key)
+    return found[: parts - 1]
+
+
+def _sample(keys: list[bytes]) -> list[bytes]:
+    return keys[:: max(1, len(keys) // SAMPLES)]
+
+
+class SubcompactionJob:
+    """Looks like a Job. All of it or nothing: where a part fails, the others are cancelled and their outputs go."""
+
+    def __init__(
+        self,
+        make: Callable[[bytes | None, bytes | None], Job],
+        keys: Sequence[bytes],
+        discard: Callable[[list[int]], None],
+    ) -> None:
+        self._parts = [make(start, stop) for start, stop in pairwise([None, *keys, None])]
+        self._discard = discard
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None
+        self._outcomes: list[dict[str, Any] | None] = [None] * len(self._parts)
+        self.threads: list[threading.Thread] = []
+
+    def cancel(self) -> None:
+        for part in self._parts:
+            part.cancel()
+
+    @property
+    def progress(self) -> dict[str, int]:
+        each = [part.progress for part in self._parts]
+        done = {name: sum(p[name] for p in each) for name in ("entries_done", "bytes_written")}
+        return {**each[0], **done}
+
+    def run(self) -> dict[str, Any]:
+        began = time.monotonic_ns()
+        here = [0]
+        try:
+            for i in range(1, len(self._parts)):
+                thread = threading.Thread(target=self._run_part, args=(i,), name=f"lsmkv-part-{i}", daemon=True)
+                # Before it runs: what it does may ask whether it is one of ours.
+                self.threads.append(thread)
+                try:
+                    thread.start()
+                except BaseException as error:
+                    self.threads.remove(thread)
+                    if not isinstance(error, RuntimeError):
+                        raise
+                    here.append(i)  # none to be had: a limit was reached, or the interpreter ends
+            for i in here:
+                self._run_part(i)
+        except BaseException as error:
+            self._fail(error)
+        for thread in self.threads:
+            thread.join()
+        outcomes = [outcome for outcome in self._outcomes if outcome is not None]
+        if self._error is not None:
+            self._discard([output["number"] for outcome in outcomes for output in outcome["outputs"]])
+            raise self._error
+        return _together(outcomes, time.monotonic_ns() - began)
+
+    def _run_part(self, i: int) -> None:
+        try:
+            self._outcomes[i] = self._parts[i].run()
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            # The first one is the reason, the others were cancelled for it.
+            self._error = self._error or error
+        self.cancel()
+
+
+def _together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
+    """What goes in is counted by each part as a whole; what comes out adds up."""
+    summed = ("bytes_written", "entries_out", "dropped_deletes", "dropped_covered")
+    return {
+        **outcomes[0],
+        **{name: sum(outcome[name] for outcome in outcomes) for name in summed},
+        "outputs": [output for outcome in outcomes for output in outcome["outputs"]],
+        "ns": ns,
+    }

@@ -1,0 +1,338 @@
+"""How many filter bits where, and what they buy: pure functions on the curve of the blocked filter.
+
+A lookup asks one filter per run: each L0 table is a run, each deeper level is one. A filter of b bits per
+key lets `designed_fpr(b)` of the keys through that are not there; each of those costs a wasted read. So a
+plan for a tree is bits per level, its price the memory, its result the sum over levels of (probes for nothing
+per lookup) x (rate).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from lsmkv_ext.filter.bloom import bits_for_fpr, designed_fpr, k_for
+
+__all__ = [
+    "FilterPlan",
+    "LevelPlan",
+    "LevelShape",
+    "best_bits",
+    "bits_for_fpr",
+    "bits_for_latency",
+    "designed_fpr",
+    "memory_bytes",
+    "plan",
+    "price_of",
+    "shape",
+    "solve_memory",
+    "solve_rate",
+    "summed_fpr",
+]
+
+# Beyond this a filter costs time and memory for a rate no one can notice (0.0009 %).
+MAX_SOLVED_BITS = 30.0
+_STEP = 0.05
+
+
+@dataclass(frozen=True)
+class LevelShape:
+    """One level as a plan sees it. `weight`: filter probes for nothing per lookup; None for one per run."""
+
+    entries: int
+    runs: int = 1
+    weight: float | None = None
+
+    @property
+    def in_vain(self) -> float:
+        return float(self.runs) if self.weight is None else self.weight
+
+
+# --- the solver ---
+
+
+@lru_cache(maxsize=1)
+def _hull() -> tuple[tuple[float, float], ...]:
+    """The lower convex hull of (bits, rate): the points that are best for some price of memory.
+
+    The curve itself is not convex below about 2 bits, where a filter is worth less than its memory elsewhere.
+    """
+    steps = round(MAX_SOLVED_BITS / _STEP)
+    points = [(i * _STEP, designed_fpr(i * _STEP)) for i in range(steps + 1)]
+    hull: list[tuple[float, float]] = []
+    for point in points:
+        while len(hull) >= 2 and _gain(hull[-2], hull[-1]) <= _gain(hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return tuple(hull)
+
+
+def _gain(a: tuple[float, float], b: tuple[float, float]) -> float:
+    """Rate saved per bit between two points of the curve."""
+    return (a[1] - b[1]) / (b[0] - a[0])
+
+
+def price_of(bits: float) -> float:
+    """The gain per bit at which exactly `bits` are worth having."""
+    for a, b in pairwise(_hull()):
+        if bits <= b[0]:
+            return _gain(a, b)
+    return 0.0
+
+
+def best_bits(weight: float, price: float) -> float:
+    """The bits per key worth having where a probe for nothing happens `weight` times per lookup; 0: no filter."""
+    bits = 0.0
+    for a, b in pairwise(_hull()):
+        if weight * _gain(a, b) < price:
+            break
+        bits = b[0]
+    return bits
+
+
+def _steps(levels: Sequence[LevelShape]) -> list[tuple[float, int, float, float]]:
+    """(gain per bit of memory, level, from bits, to bits), the most useful first."""
+    steps = []
+    for number, level in enumerate(levels):
+        if level.entries and level.in_vain > 0:
+            for a, b in pairwise(_hull()):
+                steps.append((level.in_vain * _gain(a, b) / level.entries, number, a[0], b[0]))
+    steps.sort(key=lambda step: (-step[0], step[1], step[2]))
+    return steps
+
+
+def solve_memory(levels: Sequence[LevelShape], memory: float) -> tuple[float, ...]:
+    """Bits per key for each level, least summed rate within `memory` bytes."""
+    bits = [0.0] * len(levels)
+    left = memory * 8
+    for _, number, start, stop in _steps(levels):
+        entries = levels[number].entries
+        if (stop - start) * entries > left:
+            # Inside a step the rate still falls with every bit, so what is left is not wasted.
+            bits[number] = start + left / entries
+            break
+        bits[number] = stop
+        left -= (stop - start) * entries
+    # k is a whole number, so the curve has kinks, and the last step may end worse than an even spread.
+    total = sum(level.entries for level in levels)
+    even = min(memory * 8 / total, MAX_SOLVED_BITS) if total else 0.0
+    uniform = [even if level.entries and level.in_vain > 0 else 0.0 for level in levels]
+    return min(tuple(bits), tuple(uniform), key=lambda spread: summed_fpr(levels, spread))
+
+
+def solve_rate(levels: Sequence[LevelShape], target: float) -> tuple[float, ...]:
+    """Bits per key for each level, least memory with a summed rate of at most `target`.
+
+    Where even the largest filters do not reach it, those.
+    """
+    bits = [0.0] * len(levels)
+    total = summed_fpr(levels, bits)
+    for _, number, start, stop in _steps(levels):
+        if total <= target:
+            break
+        total -= levels[number].in_vain * (designed_fpr(start) - designed_fpr(stop))
+        bits[number] = stop
+    return tuple(bits)
+
+
+def summed_fpr(levels: Sequence[LevelShape], bits: Sequence[float]) -> float:
+    """Reads for nothing per lookup."""
+    return math.fsum(
+        level.in_vain * designed_fpr(b) for level, b in zip(levels, bits, strict=True) if level.entries
+    )
+
+
+def memory_bytes(levels: Sequence[LevelShape], bits: Sequence[float]) -> int:
+    return math.ceil(math.fsum(level.entries * b for level, b in zip(levels, bits, strict=True)) / 8)
+
+
+def bits_for_latency(budget_us: float, *, absent: float, read_cost_us: float, runs: float = 1) -> float:
+    """Bits per key so that wasted reads add at most `budget_us` to the mean lookup."""
+    if not budget_us > 0 or not read_cost_us > 0 or not 0 <= absent <= 1 or not runs > 0:
+        raise ValueError("budget, cost and runs must be positive, the absent fraction between 0 and 1")
+    if absent * runs * read_cost_us <= budget_us:
+        return 0.0
+    return bits_for_fpr(budget_us / (absent * runs * read_cost_us))
+
+
+# --- a plan for a tree that does not exist yet ---
+
+
+def shape(
+    n_keys: int,
+    *,
+    size_ratio: float = 10,
+    depth: int | None = None,
+    l0_runs: int = 4,
+    run_entries: int = 500_000,
+) -> tuple[LevelShape, ...]:
+    """L0 and `depth` full levels below, each `size_ratio` times the one above, for n_keys in all.
+
+    Without `depth`, as many as it takes for L1 to be about as large as L0.
+    """
+    if n_keys < 0 or l0_runs < 0 or run_entries < 1 or not size_ratio > 1:
+        raise ValueError("n_keys and l0_runs must not be negative, run_entries positive, size_ratio above 1")
+    in_l0 = min(n_keys // 10, l0_runs * run_entries) if l0_runs else 0
+    below = n_keys - in_l0
+    if depth is None:
+        depth = max(1, math.ceil(math.log(max(below / max(in_l0, run_entries), 1), size_ratio)))
+    if depth < 1:
+        raise ValueError("depth must be at least 1")
+    parts = [size_ratio**i for i in range(depth)]
+    entries = [int(below * part / sum(parts)) for part in parts]
+    entries[-1] += below - sum(entries)
+    return (LevelShape(in_l0, l0_runs), *(LevelShape(n) for n in entries))
+
+
+def weighted(levels: Sequence[LevelShape], absent: float) -> tuple[LevelShape, ...]:
+    """The levels with the probes for nothing that follow from the share of lookups for keys that are not there.
+
+    A present key lies in a level by its number of entries; its lookup asks the runs above for nothing, and half
+    of the other runs of its own level.
+    """
+    if not 0 <= absent <= 1:
+        raise ValueError(f"the absent fraction must be between 0 and 1, not {absent}")
+    total = sum(level.entries for level in levels)
+    deeper = total
+    result = []
+    for level in levels:
+        here = level.entries / total if total else 0.0
+        deeper -= level.entries
+        below = deeper / total if total else 0.0
+        present = (1 - absent) * (below * level.runs + here * max(level.runs - 1, 0) / 2)
+        result.append(LevelShape(level.entries, level.runs, absent * level.runs + present))
+    return tuple(result)
+
+
+@dataclass(frozen=True)
+class LevelPlan:
+    level: int
+    entries: int
+    runs: int
+    probes_in_vain: float  # per lookup
+    bits_per_key: float
+    k: int
+    fpr: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class FilterPlan:
+    """What `plan` found. Rates are per lookup of the given mix of present and absent keys."""
+
+    n_keys: int
+    absent: float
+    levels: tuple[LevelPlan, ...]
+    memory_bytes: int
+    average_bits_per_key: float
+    summed_fpr: float  # a lookup for an absent key: wasted reads
+    reads_in_vain_per_lookup: float
+    reads_avoided_per_lookup: float
+    microseconds_in_vain_per_lookup: float
+    reads_in_vain_per_second: float | None
+    reads_avoided_per_second: float | None
+    memory_given_back: int  # by leaving the bottom level without a filter
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan(
+    n_keys: int,
+    *,
+    bits_per_key: float | Sequence[float] | str = 10.0,
+    filter_memory: int | None = None,
+    target_fpr: float | None = None,
+    latency_budget_us: float | None = None,
+    read_cost_us: float = 100.0,
+    absent: float = 1.0,
+    reads_per_second: float | None = None,
+    optimize_filters_for_hits: bool = False,
+    size_ratio: float = 10,
+    depth: int | None = None,
+    l0_runs: int = 4,
+    run_entries: int = 500_000,
+) -> FilterPlan:
+    """What filters for n_keys cost and save.
+
+    Bits per level come from one of: `bits_per_key` (a number, a list from L0 on whose last entry continues,
+    or "auto" for the best split of an average of 10), `filter_memory` bytes (best split), `target_fpr` (the
+    summed rate, least memory), or `latency_budget_us` (the mean time a lookup may lose to wasted reads, each
+    costing `read_cost_us`). `absent` is the share of lookups for keys that are not there.
+    """
+    tree = shape(n_keys, size_ratio=size_ratio, depth=depth, l0_runs=l0_runs, run_entries=run_entries)
+    levels = weighted(tree, absent)
+    bits = list(_bits(levels, bits_per_key, filter_memory, target_fpr, latency_budget_us, read_cost_us))
+    given_back = memory_bytes(levels[-1:], bits[-1:])
+    if optimize_filters_for_hits:
+        bits[-1] = 0.0
+    return _describe(n_keys, absent, levels, bits, given_back, read_cost_us, reads_per_second)
+
+
+def _bits(
+    levels: Sequence[LevelShape],
+    bits_per_key: float | Sequence[float] | str,
+    filter_memory: int | None,
+    target_fpr: float | None,
+    latency_budget_us: float | None,
+    read_cost_us: float,
+) -> Sequence[float]:
+    if sum(value is not None for value in (filter_memory, target_fpr, latency_budget_us)) > 1:
+        raise ValueError("give only one of filter_memory, target_fpr and latency_budget_us")
+    if filter_memory is not None:
+        return solve_memory(levels, filter_memory)
+    if target_fpr is not None:
+        return solve_rate(levels, target_fpr)
+    if latency_budget_us is not None:
+        return solve_rate(levels, latency_budget_us / read_cost_us)
+    if isinstance(bits_per_key, int | float):
+        return [float(bits_per_key)] * len(levels)
+    if isinstance(bits_per_key, str):
+        if bits_per_key != "auto":
+            raise ValueError(f'bits_per_key must be a number, a list or "auto", not {bits_per_key!r}')
+        return solve_memory(levels, sum(level.entries for level in levels) * 10 / 8)
+    return [bits_per_key[min(i, len(bits_per_key) - 1)] for i in range(len(levels))]
+
+
+def _describe(
+    n_keys: int,
+    absent: float,
+    levels: Sequence[LevelShape],
+    bits: Sequence[float],
+    given_back: int,
+    read_cost_us: float,
+    reads_per_second: float | None,
+) -> FilterPlan:
+    in_vain = summed_fpr(levels, bits)
+    avoided = math.fsum(level.in_vain for level in levels if level.entries) - in_vain
+    memory = memory_bytes(levels, bits)
+    return FilterPlan(
+        n_keys=n_keys,
+        absent=absent,
+        levels=tuple(
+            LevelPlan(
+                level=number,
+                entries=level.entries,
+                runs=level.runs,
+                probes_in_vain=level.in_vain,
+                bits_per_key=b,
+                k=k_for(b) if b else 0,
+                fpr=designed_fpr(b),
+                memory_bytes=memory_bytes([level], [b]),
+            )
+            for number, (level, b) in enumerate(zip(levels, bits, strict=True))
+        ),
+        memory_bytes=memory,
+        average_bits_per_key=memory * 8 / n_keys if n_keys else 0.0,
+        summed_fpr=summed_fpr([LevelShape(level.entries, level.runs) for level in levels], bits),
+        reads_in_vain_per_lookup=in_vain,
+        reads_avoided_per_lookup=avoided,
+        microseconds_in_vain_per_lookup=in_vain * read_cost_us,
+        reads_in_vain_per_second=None if reads_per_second is None else in_vain * reads_per_second,
+        reads_avoided_per_second=None if reads_per_second is None else avoided * reads_per_second,
+        memory_given_back=given_back,
+    )

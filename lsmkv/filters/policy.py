@@ -1,0 +1,263 @@
+"""Which filter a table should have: a pure function of the options, the tree, and what its readers do.
+
+`observe` turns a version and the engine's counters into one `LevelLoad` per level, `FilterPolicy.of` turns
+these and the options into bits per level, and `FilterPolicy.debt` says what is wrong with the filter a table
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lsmkv.options import Options
+from lsmkv.filters.planner import LevelShape, best_bits, bits_for_fpr, price_of, solve_memory, solve_rate
+from lsmkv.version.version import FileMeta, Version
+
+# A tree says nothing about its reads before this many; after that the prior weighs as much as PRIOR reads.
+MIN_READS = 1000
+PRIOR = 1000
+# The average that "auto" spends where neither a memory budget nor a rate is given.
+AUTO_BITS = 10.0
+# Solved bits move a little with every flush; only a filter this far off is worth rebuilding.
+SOLVED_TOLERANCE = (0.25, 0.02)  # bits, or share of the wanted bits
+EXACT_TOLERANCE = (0.25, 0.0)
+# Entries of a table of L0 when none exists yet: write_buffer_size in entries of this many bytes.
+ASSUMED_ENTRY = 128
+
+
+@dataclass(frozen=True)
+class LevelLoad:
+    """One level: its keys, its runs (tables a lookup may have to ask), and per lookup how many tables were
+    asked (`reach`) and asked for a key they do not hold (`in_vain`); None where not measured.
+    """
+
+    entries: int = 0
+    runs: int = 1
+    reach: float | None = None
+    in_vain: float | None = None
+
+
+# --- what the tree and its readers look like ---
+
+
+def observe(
+    version: Version, options: Options, counters: Mapping[str, Any] | None = None
+) -> tuple[LevelLoad, ...]:
+    """L0 counts as full (it will be, again and again), the others as they are."""
+    reach, in_vain = _measured(counters or {})
+    loads = []
+    for level, files in enumerate(version.levels):
+        entries, runs = sum(f.entries for f in files), 1
+        if level == 0:
+            runs = max(len(files), options.l0_compaction_trigger)
+            per_run = entries // len(files) if files else options.write_buffer_size // ASSUMED_ENTRY
+            entries = per_run * runs
+        loads.append(LevelLoad(entries, runs, reach.get(level), in_vain.get(level)))
+    return tuple(loads)
+
+
+def _measured(counters: Mapping[str, Any]) -> tuple[dict[int, float], dict[int, float]]:
+    gets = counters.get("gets", 0)
+    levels = counters.get("levels", ())
+    if gets < MIN_READS or not levels:
+        return {}, {}
+    asked = [_count(c, "checks") + _count(c, "unfiltered") + _count(c, "fail_open") for c in levels]
+    found = [_count(c, "true_positives") for c in levels]
+    # What no filter helped to find was found where tables have none: say, in the deepest such level.
+    in_memory = counters.get("memtable_hits", 0) + counters.get("row_hits", 0)
+    elsewhere = counters.get("gets_found", 0) - in_memory - sum(found)
+    bare = [i for i, c in enumerate(levels) if _count(c, "unfiltered") + _count(c, "fail_open")]
+    if bare and elsewhere > 0:
+        found[bare[-1]] += elsewhere
+    reach = {i: _smoothed(n, gets) for i, n in enumerate(asked)}
+    in_vain = {i: _smoothed(max(n - f, 0), gets) for i, (n, f) in enumerate(zip(asked, found, strict=True))}
+    return reach, in_vain
+
+
+def _count(counters: Mapping[str, Any], name: str) -> int:
+    return int(counters.get(name, 0))
+
+
+def _smoothed(count: float, gets: int) -> float:
+    return (count + PRIOR) / (gets + PRIOR)
+
+
+def is_bottommost(version: Version, level: int, file: FileMeta) -> bool:
+    """Nothing below `level` overlaps the file's keys."""
+    return level > 0 and not version.below(level, file.range)
+
+
+# --- bits per level ---
+
+
+@dataclass(frozen=True)
+class FilterPolicy:
+    """Bits per key for every level, and for output that is bottommost for its key range."""
+
+    bits: tuple[float, ...]
+    bottom_bits: float | None  # None: as its level
+    solved: bool  # the bits follow the tree, so they are compared loosely
+    prefix: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, options: Options, loads: Sequence[LevelLoad]) -> FilterPolicy:
+        solved = _is_solved(options)
+        bottom = max((i for i, load in enumerate(loads) if i and load.entries), default=0)
+        bits = _solve(options, loads, bottom) if solved else _given(options, len(loads))
+        return cls(bits, _bottom_bits(options, loads, bits, bottom), solved, options.prefix)
+
+    def bits_for(self, level: int, *, bottommost: bool = False) -> float:
+        """`bottommost`: the output of a compaction (never of a flush) with nothing below its key range."""
+        if bottommost and self.bottom_bits is not None:
+            return self.bottom_bits
+        return self.bits[min(level, len(self.bits) - 1)]
+
+    def millibits_for(self, level: int, *, bottommost: bool = False) -> int:
+        return round(self.bits_for(level, bottommost=bottommost) * 1000)
+
+    def debt(self, has: FilterState, level: int, *, bottommost: bool, seed: int | None = None) -> str | None:
+        """Why this filter does not suit its table; None where it does."""
+        wanted = self.bits_for(level, bottommost=bottommost and level > 0)
+        if has.problem not in ("ok", "absent"):
+            return "damaged" if wanted else None
+        if has.problem == "absent" or not has.millibits:
+            return "absent" if wanted else None
+        if not wanted:
+            return "unwanted"
+        if seed is not None and has.seed is not None and has.seed != seed:
+            return "seed"
+        if has.prefix is not None and has.prefix != self.prefix:
+            return "prefix"
+        bits, share = SOLVED_TOLERANCE if self.solved else EXACT_TOLERANCE
+        if abs(has.millibits / 1000 - wanted) > max(bits, share * wanted):
+            return "bits"
+        return None
+
+
+@dataclass(frozen=True)
+class FilterState:
+    """The filter a table has. None: not known without opening the table."""
+
+    millibits: int
+    problem: str = "ok"
+    seed: int | None = None
+    prefix: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, file: FileMeta, info: Mapping[str, Any] | None = None) -> FilterState:
+        """`info` is the open table's `filter_info`."""
+        if info is None:
+            return cls(file.millibits, "ok" if file.filter_bytes else "absent")
+        prefix = (info.get("prefix_kind", 0), info.get("prefix_arg", 0))
+        return cls(info.get("millibits", 0), info.get("problem", "ok"), info.get("seed"), prefix)
+
+
+# --- as the control plane asks ---
+
+
+def millibits_for(
+    options: Options,
+    version: Version,
+    level: int,
+    *,
+    bottommost: bool = False,
+    counters: Mapping[str, Any] | None = None,
+) -> int:
+    """Bits per key x 1000 of a table written to `level`, as the tree stands and its readers behave."""
+    return millibits_for_level(options, observe(version, options, counters), level, bottommost=bottommost)
+
+
+def debt(
+    options: Options,
+    version: Version,
+    *,
+    counters: Mapping[str, Any] | None = None,
+    infos: Mapping[int, Mapping[str, Any]] | None = None,
+    seed: int | None = None,
+) -> frozenset[int]:
+    """Numbers of the files whose filter does not suit them."""
+    policy = FilterPolicy.of(options, observe(version, options, counters))
+    return frozenset(debts(version, policy, infos, seed))
+
+
+def millibits_for_level(
+    options: Options, loads: Sequence[LevelLoad], level: int, *, bottommost: bool = False
+) -> int:
+    return FilterPolicy.of(options, loads).millibits_for(level, bottommost=bottommost)
+
+
+def debts(
+    version: Version,
+    policy: FilterPolicy,
+    infos: Mapping[int, Mapping[str, Any]] | None = None,
+    seed: int | None = None,
+) -> dict[int, str]:
+    """File number -> why its filter should be rebuilt."""
+    found = {}
+    for level, files in enumerate(version.levels):
+        for file in files:
+            state = FilterState.of(file, infos.get(file.number) if infos else None)
+            reason = policy.debt(state, level, bottommost=is_bottommost(version, level, file), seed=seed)
+            if reason is not None:
+                found[file.number] = reason
+    return found
+
+
+def debt_ratio(version: Version, owed: Mapping[int, str]) -> float:
+    """Share of the tree's entries that lie in tables with filter debt."""
+    total = sum(f.entries for f in version.files())
+    return sum(f.entries for f in version.files() if f.number in owed) / total if total else 0.0
+
+
+# --- the ways to say it ---
+
+
+def _is_solved(options: Options) -> bool:
+    """A list and 0 are taken literally; "auto" or a memory budget is solved over the levels."""
+    if isinstance(options.bits_per_key, tuple) or options.bits_per_key == 0:
+        return False
+    return options.bits_per_key == "auto" or options.filter_memory is not None
+
+
+def _given(options: Options, n_levels: int) -> tuple[float, ...]:
+    given = options.bits_per_key
+    if isinstance(given, tuple):
+        return tuple(given[min(level, len(given) - 1)] for level in range(n_levels))
+    if given and options.target_fpr is not None:
+        given = bits_for_fpr(options.target_fpr)
+    return (float(given),) * n_levels
+
+
+def _solve(options: Options, loads: Sequence[LevelLoad], bottom: int) -> tuple[float, ...]:
+    """The best split of the budget, weighted by how often lookups reach a level; where the filters shall
+    follow the hits, by how often for nothing: a filter is of no use to a lookup that finds its key.
+    """
+    levels = [_shape(load, options) for load in loads]
+    if options.optimize_filters_for_hits is True and bottom:
+        levels[bottom] = LevelShape(0)
+    if options.filter_memory is not None:
+        return solve_memory(levels, options.filter_memory)
+    if options.target_fpr is not None:
+        return solve_rate(levels, options.target_fpr)
+    return solve_memory(levels, sum(level.entries for level in levels) * AUTO_BITS / 8)
+
+
+def _shape(load: LevelLoad, options: Options) -> LevelShape:
+    weight = load.in_vain if options.optimize_filters_for_hits == "auto" else load.reach
+    # A level that is still empty will be small first: one entry costs nothing, so it gets the most bits.
+    return LevelShape(max(load.entries, 1), load.runs, weight)
+
+
+def _bottom_bits(
+    options: Options, loads: Sequence[LevelLoad], bits: Sequence[float], bottom: int
+) -> float | None:
+    mode = options.optimize_filters_for_hits
+    if mode is True:
+        return 0.0
+    if mode == "auto" and not _is_solved(options):
+        in_vain = loads[bottom].in_vain
+        # At weight 1 the given bits are worth their price; a bottom asked for nothing less often deserves fewer.
+        return None if in_vain is None else min(best_bits(in_vain, price_of(bits[bottom])), bits[bottom])
+    return None

@@ -1,0 +1,217 @@
+"""What an open database says about itself: stats, explain, properties, sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from lsmkv.filters import policy
+from lsmkv.stats.metrics import Stats, TableInfo, make_stats
+from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
+from lsmkv.version.version import FileMeta, KeyRange, Version
+from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.port import codecs
+
+if TYPE_CHECKING:
+    from lsmkv.db import DB
+
+
+# Stats ----------------------------------------------------------------------------------------------------
+
+
+def stats(db: DB) -> Stats:
+    versions, background = db._versions, db._scheduler.counters
+    with versions.lock:
+        version = versions.current
+        counters = dict(db.counters())
+        counters["stops"] += background.stops
+        counters["stop_ns"] += background.stop_ns
+        done = background.to_dict()
+        active, waiting = versions.memtables()[:1], versions.memtables()[1:]
+        memtable = {
+            "bytes": sum(m.used_bytes for m in active),
+            "entries": sum(m.entries for m in active),
+            "immutable": len(waiting),
+            "immutable_bytes": sum(m.used_bytes for m in waiting),
+        }
+        infos = versions.filter_infos()
+    owed = policy.debts(version, db._jobs.policy(version), infos, db.seed)
+    tables = [
+        table_info(level, f, infos[f.number], owed.get(f.number))
+        for level, files in enumerate(version.levels)
+        for f in files
+    ]
+    return make_stats(counters, tables, background=done, cache=versions.cache.stats(), memtable=memtable)
+
+
+def table_info(level: int, f: FileMeta, info: Mapping[str, Any], debt: str | None) -> TableInfo:
+    return TableInfo(
+        level=level,
+        number=f.number,
+        size=f.size,
+        entries=f.entries,
+        filter_bytes=info["bytes"],
+        filter_keys=info["n_keys"],
+        millibits=info["millibits"],
+        n_blocks=info["n_blocks"],
+        fill_ratio=info["fill_ratio"],
+        problem=info["problem"],
+        debt=debt,
+    )
+
+
+# Explain --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One source that a lookup considered."""
+
+    source: str  # "memtable" or "table"
+    result: str  # "found", "absent", "deleted", "range-deleted"
+    ns: int
+    sequence: int | None = None
+    level: int | None = None
+    file: int | None = None
+    filter: str | None = None  # "no", "maybe", "none", "damaged"
+    false_positive: bool = False
+    designed_fpr: float | None = None
+    block: int | None = None
+    read_from: str | None = None  # "cache" or "disk"
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        place = self.source if self.level is None else f"L{self.level} {self.file:06d}.sst"
+        parts = [f"{place}:"]
+        if self.filter is not None:
+            parts.append(f"filter {self.filter}{' (false)' if self.false_positive else ''},")
+        if self.block is not None and self.read_from is not None:
+            parts.append(f"block {self.block} from {self.read_from}, {self.bytes} bytes,")
+        parts.append(f"{self.result}, {self.ns} ns")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Explain:
+    """The trace of one lookup. `str()` is the readable form."""
+
+    key: bytes
+    found: bool
+    sequence: int
+    steps: tuple[Step, ...]
+
+    @property
+    def ns(self) -> int:
+        return sum(step.ns for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ns": self.ns}
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
+        )
+        return "\n".join([head, *(f"  {step}" for step in self.steps)])
+
+
+def explain(db: DB, key: bytes) -> Explain:
+    raw = db.explain_raw(key)
+    return Explain(raw["key"], raw["found"], raw["sequence"], tuple(_step(step) for step in raw["steps"]))
+
+
+def _step(raw: Mapping[str, Any]) -> Step:
+    names = {name: raw[name] for name in Step.__dataclass_fields__ if name in raw}
+    return Step(**names, read_from=raw.get("from"))
+
+
+# Sizes ----------------------------------------------------------------------------------------------------
+
+
+def approximate_len(versions: VersionSet) -> int:
+    with versions.lock:
+        tables = sum(f.entries - 2 * f.deletes for f in versions.current.files())
+        waiting = sum(m.entries - 2 * m.deletes for m in versions.memtables())
+    return max(tables + waiting, 0)
+
+
+def approximate_size(versions: VersionSet, start: bytes | None, stop: bytes | None) -> int:
+    """Bytes of table files in [start, stop): whole files by their size, cut ones by their index."""
+    span = KeyRange(start, stop, exclusive=True)
+    with versions.lock:
+        version = versions.current
+        tables = dict(versions.tables)
+    total = 0
+    for level in range(len(version.levels)):
+        for f in version.overlapping(level, span):
+            total += _share(f, tables[f.number], start, stop)
+    return total
+
+
+def _share(f: FileMeta, table: Any, start: bytes | None, stop: bytes | None) -> int:
+    low = 0 if start is None or start <= f.smallest else table.offset_of(start)
+    high = f.size if stop is None or stop > f.largest else table.offset_of(stop)
+    return int(max(high - low, 0))
+
+
+# Properties -----------------------------------------------------------------------------------------------
+
+
+def _levels(version: Version, db: DB) -> str:
+    targets, scores = level_targets(version, db.options), level_scores(version, db.options)
+    lines = ["level  files        bytes      entries   score target"]
+    for level in range(version.last_level + 1):
+        files = version.levels[level]
+        entries = sum(f.entries for f in files)
+        target = "" if targets[level] == float("inf") else f"{targets[level]:.0f}"
+        lines.append(
+            f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f} {target}"
+        )
+    return "\n".join(lines)
+
+
+def _sstables(version: Version, db: DB) -> str:
+    return "\n".join(
+        f"L{level} {f.number:06d}.sst {f.size} bytes, {f.entries} entries, {f.smallest!r} .. {f.largest!r}"
+        for level, files in enumerate(version.levels)
+        for f in files
+    )
+
+
+def _memory(versions: VersionSet) -> dict[str, int]:
+    with versions.lock:
+        return {
+            "memtables": sum(m.memory for m in versions.memtables()),
+            "tables": sum(t.memory for t in versions.tables.values()),
+            "block_cache": versions.cache.used,
+        }
+
+
+PROPERTIES: dict[str, Callable[[DB, VersionSet], str]] = {
+    "lsmkv.native": lambda db, v: json.dumps(codecs.describe()),
+    "lsmkv.levels": lambda db, v: _levels(v.current, db),
+    "lsmkv.sstables": lambda db, v: _sstables(v.current, db),
+    "lsmkv.stats": lambda db, v: json.dumps(stats(db).to_dict()),
+    "lsmkv.options": lambda db, v: json.dumps(v.options.to_dict()),
+    "lsmkv.memory": lambda db, v: json.dumps(_memory(v)),
+    "lsmkv.total-sst-bytes": lambda db, v: str(v.current.total_bytes),
+    "lsmkv.num-files": lambda db, v: str(sum(1 for _ in v.current.files())),
+    "lsmkv.num-immutable-memtables": lambda db, v: str(len(v.immutables)),
+    "lsmkv.num-running-jobs": lambda db, v: str(len(db._scheduler.busy)),
+    "lsmkv.pending-compaction-bytes": lambda db, v: str(pending_bytes(v.current, v.options)),
+    "lsmkv.last-sequence": lambda db, v: str(db._last_seq),
+    "lsmkv.seed": lambda db, v: f"{v.state.seed:016x}",
+    "lsmkv.background-errors": lambda db, v: str(db._scheduler.counters.errors),
+    "lsmkv.estimate-num-keys": lambda db, v: str(db.approximate_len()),
+}
+PER_LEVEL = "lsmkv.num-files-at-level"
+
+
+def lookup(db: DB, name: str) -> str | None:
+    if name.startswith(PER_LEVEL):
+        suffix = name[len(PER_LEVEL) :]
+        levels = db._versions.current.levels
+        return str(len(levels[int(suffix)])) if suffix.isdecimal() and int(suffix) < len(levels) else None
+    found = PROPERTIES.get(name)
+    return None if found is None else found(db, db._versions)

@@ -1,0 +1,264 @@
+"""VersionEdit: one step from a Version to the next, and its bytes in the MANIFEST.
+
+Byte grid: docs/format.md. A sequence of fields, each tag (1 byte), length (varint), value. Tags from 0x40
+on may be skipped by a reader that does not know them; any other unknown tag is corruption.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lsmkv.errors import CorruptionError
+from lsmkv.filenames import MAX_FILE_NUMBER
+from lsmkv.options import MAX_LEVELS
+from lsmkv.version.version import FileMeta, Version
+
+TAG_SEED = 1
+TAG_NEXT_FILE = 2
+TAG_LAST_SEQ = 3
+TAG_LOG_NUMBER = 4
+TAG_ADD = 5
+TAG_REMOVE = 6
+TAG_MOVE = 7
+TAG_SHIFT = 8
+TAG_LOGGED = 9
+TAG_TIME = 0x40
+TAG_REASON = 0x41
+FIRST_OPTIONAL_TAG = 0x40
+
+MAX_KEY = 65535
+MAX_REASON = 200
+MAX_VARINT = 10  # bytes of the largest
+U64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionEdit:
+    """`None` leaves a number as it is. The order of application: shift, remove, move, add."""
+
+    seed: int | None = None
+    next_file: int | None = None
+    last_seq: int | None = None
+    log_number: int | None = None  # logs with a smaller number are no longer needed
+    logged: bool | None = None  # whether writes go to a log: then the one named above must exist
+    shift: int = 0
+    removed: tuple[int, ...] = ()
+    moved: tuple[tuple[int, int], ...] = ()  # (file number, new level)
+    added: tuple[tuple[int, FileMeta], ...] = ()  # (level, file)
+    time_us: int = 0
+    reason: str = ""
+
+    def apply(self, version: Version) -> Version:
+        """The version after this edit; ValueError where the two do not fit together."""
+        if self.shift:
+            version = version.shifted(self.shift)
+        leaving: dict[int, set[int]] = defaultdict(set)
+        arriving: dict[int, list[FileMeta]] = defaultdict(list)
+        for number, target in (*((number, None) for number in self.removed), *self.moved):
+            level, f = version.places.get(number, (0, None))
+            if f is None or number in leaving[level]:
+                raise ValueError(f"file {number} is not in the version")
+            leaving[level].add(number)
+            if target is not None:
+                arriving[target].append(f)
+        for level, f in self.added:
+            arriving[level].append(f)
+        changed = {
+            level: [f for f in version.levels[level] if f.number not in leaving[level]] + arriving[level]
+            for level in leaving.keys() | arriving.keys()
+        }
+        return version.with_levels(changed) if changed else version
+
+    def encode(self) -> bytes:
+        out = bytearray()
+        for tag, number in (
+            (TAG_SEED, self.seed),
+            (TAG_NEXT_FILE, self.next_file),
+            (TAG_LAST_SEQ, self.last_seq),
+            (TAG_LOG_NUMBER, self.log_number),
+            (TAG_LOGGED, self.logged),
+            (TAG_SHIFT, {0: None, 1: 1, -1: 2}[self.shift]),
+            (TAG_TIME, self.time_us or None),
+        ):
+            if number is not None:
+                _put_field(out, tag, _varint(int(number)))
+        for number in self.removed:
+            _put_field(out, TAG_REMOVE, _varint(number))
+        for number, level in self.moved:
+            _put_field(out, TAG_MOVE, _varint(number) + _varint(level))
+        for level, f in self.added:
+            _put_field(out, TAG_ADD, _encode_file(level, f))
+        if self.reason:
+            _put_field(out, TAG_REASON, self.reason.encode()[:MAX_REASON])
+        return bytes(out)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _put_field(out: bytearray, tag: int, value: bytes) -> None:
+    out.append(tag)
+    out += _varint(len(value))
+    out += value
+
+
+# The numbers of a file, in the order they are stored, with the largest valid value of each.
+_FILE_NUMBERS: tuple[tuple[str, int], ...] = (
+    ("number", MAX_FILE_NUMBER),
+    ("size", U64),
+    ("entries", U64),
+    ("deletes", U64),
+    ("range_tombstones", U64),
+    ("min_seq", U64),
+    ("max_seq", U64),
+    ("global_seq", U64),
+    ("raw_bytes", U64),
+    ("data_bytes", U64),
+    ("index_bytes", U64),
+    ("filter_bytes", U64),
+    ("filter_keys", U64),
+    ("millibits", (1 << 32) - 1),
+    ("k", 255),
+    ("filter_level", 255),
+    ("largest_exclusive", 1),
+)
+
+
+def _encode_file(level: int, f: FileMeta) -> bytes:
+    out = bytearray(_varint(level))
+    for name, _ in _FILE_NUMBERS:
+        out += _varint(int(getattr(f, name)))
+    for key in (f.smallest, f.largest):
+        out += _varint(len(key)) + key
+    return bytes(out)
+
+
+class _Reader:
+    """Takes varints and bytes off the front; every length is checked against what is left."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.at
+
+    def varint(self, limit: int) -> int:
+        data, at = self.data, self.at
+        value = shift = 0
+        for byte in data[at : at + MAX_VARINT]:
+            at += 1
+            if byte < 0x80:
+                break
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        else:
+            raise ValueError("a varint does not end")
+        value |= byte << shift
+        if value > limit:
+            raise ValueError(f"{value} is above {limit}")
+        self.at = at
+        return value
+
+    def bytes(self, limit: int) -> bytes:
+        size = self.varint(limit)
+        if size > self.left:
+            raise ValueError(f"{size} bytes announced, {self.left} left")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def finish(self) -> None:
+        if self.left:
+            raise ValueError(f"{self.left} bytes too many")
+
+
+def _decode_file(value: bytes) -> tuple[int, FileMeta]:
+    reader = _Reader(value)
+    level = reader.varint(MAX_LEVELS - 1)
+    numbers = {name: reader.varint(limit) for name, limit in _FILE_NUMBERS}
+    exclusive = bool(numbers.pop("largest_exclusive"))
+    smallest, largest = reader.bytes(MAX_KEY), reader.bytes(MAX_KEY)
+    reader.finish()
+    if not numbers["number"] or numbers["min_seq"] > numbers["max_seq"]:
+        raise ValueError("a file entry contradicts itself")
+    return level, FileMeta(smallest=smallest, largest=largest, largest_exclusive=exclusive, **numbers)
+
+
+def _one_number(limit: int) -> Callable[[bytes], int]:
+    def decode(value: bytes) -> int:
+        reader = _Reader(value)
+        number = reader.varint(limit)
+        reader.finish()
+        return number
+
+    return decode
+
+
+def _decode_move(value: bytes) -> tuple[int, int]:
+    reader = _Reader(value)
+    pair = reader.varint(MAX_FILE_NUMBER), reader.varint(MAX_LEVELS - 1)
+    reader.finish()
+    return pair
+
+
+def _decode_shift(value: bytes) -> int:
+    code = _one_number(2)(value)
+    if code == 0:
+        raise ValueError("a shift by nothing")
+    return 1 if code == 1 else -1
+
+
+_SINGLE: dict[int, tuple[str, Callable[[bytes], object]]] = {
+    TAG_SEED: ("seed", _one_number(U64)),
+    TAG_NEXT_FILE: ("next_file", _one_number(MAX_FILE_NUMBER)),
+    TAG_LAST_SEQ: ("last_seq", _one_number(U64)),
+    TAG_LOG_NUMBER: ("log_number", _one_number(MAX_FILE_NUMBER)),
+    TAG_SHIFT: ("shift", _decode_shift),
+    TAG_LOGGED: ("logged", lambda value: bool(_one_number(1)(value))),
+    TAG_TIME: ("time_us", _one_number(U64)),
+    TAG_REASON: ("reason", lambda value: value[:MAX_REASON].decode(errors="replace")),
+}
+_REPEATED: dict[int, tuple[str, Callable[[bytes], object]]] = {
+    TAG_REMOVE: ("removed", _one_number(MAX_FILE_NUMBER)),
+    TAG_MOVE: ("moved", _decode_move),
+    TAG_ADD: ("added", _decode_file),
+}
+
+
+def decode_edit(data: bytes, file: str | None = None, offset: int | None = None) -> VersionEdit:
+    """The edit whose bytes these are. `file` and `offset` say where they were read, for the error."""
+    try:
+        return _decode(data)
+    except ValueError as error:
+        raise CorruptionError(f"version edit cannot be read: {error}", file, offset) from error
+
+
+def _decode(data: bytes) -> VersionEdit:
+    reader = _Reader(data)
+    single: dict[str, object] = {}
+    repeated: dict[str, list[object]] = {name: [] for name, _ in _REPEATED.values()}
+    while reader.left:
+        tag = reader.data[reader.at]
+        reader.at += 1
+        value = reader.bytes(reader.left)
+        if tag in _SINGLE:
+            name, decode = _SINGLE[tag]
+            if name in single:
+                raise ValueError(f"{name} appears twice")
+            single[name] = decode(value)
+        elif tag in _REPEATED:
+            name, decode = _REPEATED[tag]
+            repeated[name].append(decode(value))
+        elif tag < FIRST_OPTIONAL_TAG:
+            raise ValueError(f"unknown tag {tag}")
+    lists = {name: tuple(values) for name, values in repeated.items()}
+    return VersionEdit(**single, **lists)  # type: ignore[arg-type]

@@ -1,0 +1,416 @@
+"""The MANIFEST (a log of version edits) and CURRENT (which manifest counts). Byte grids: docs/format.md.
+
+Every record is synced before its edit is installed. The head keeps, in two alternating checksummed slots, the
+offset up
+to which the file is known synced: damage below it is corruption, a bad record above it is an append that
+never finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import xxhash
+
+from lsmkv import filenames
+from lsmkv.version.edit import VersionEdit, decode_edit
+from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv.version.version import Version
+from lsmkv_ext.port.file import occupy_standard_streams
+
+log = logging.getLogger("lsmkv")
+
+MAGIC = b"LSMKVMAN"
+FORMAT_VERSION = 1
+HEAD = struct.Struct("<8sIIQ")  # magic, version, zero, manifest number; then checksum
+SLOT = struct.Struct("<QQ")  # generation, synced offset; then checksum
+RECORD = struct.Struct("<IIQ")  # payload length, zero, ordinal; then checksum of these and the payload
+CHECKSUM = struct.Struct("<Q")
+
+HEAD_BYTES = 192
+SLOT_OFFSETS = (64, 128)
+SLOT_BYTES = SLOT.size + CHECKSUM.size
+RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
+MAX_RECORD = 256 << 20
+MAX_CURRENT_BYTES = 128
+FOREIGN_CURRENT = re.compile(rb"MANIFEST-[0-9]+\n")
+
+
+def _checksum(data: bytes, seed: int) -> bytes:
+    return CHECKSUM.pack(xxhash.xxh3_64_intdigest(data, seed=seed))
+
+
+def _head(number: int) -> bytes:
+    fields = HEAD.pack(MAGIC, FORMAT_VERSION, 0, number)
+    return (fields + _checksum(fields, number)).ljust(HEAD_BYTES, b"\0")
+
+
+def _slot(generation: int, synced: int, number: int) -> bytes:
+    fields = SLOT.pack(generation, synced)
+    return fields + _checksum(fields, number)
+
+
+def _record(ordinal: int, payload: bytes, number: int) -> bytes:
+    fields = RECORD.pack(len(payload), 0, ordinal)
+    return fields + _checksum(fields + payload, number) + payload
+
+
+# File primitives --------------------------------------------------------------------------------------------
+
+
+def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
+    """os.open that never returns 0, 1 or 2: those belong to the program's standard streams."""
+    occupy_standard_streams()
+    fd = os.open(path, flags | os.O_CLOEXEC, mode)
+    low = []
+    while fd <= 2:
+        low.append(fd)
+        fd = os.dup(fd)
+    for other in low:
+        os.close(other)
+    return fd
+
+
+def write_all(fd: int, data: bytes, path: str) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.write(fd, view)
+        if written == 0:
+            raise IOError(errno.EIO, "write took no bytes", path)
+        view = view[written:]
+
+
+def sync_file(fd: int, path: str) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncError(error.errno, f"fsync: {error.strerror}", path) from error
+
+
+@contextmanager
+def io_errors(what: str, path: str) -> Iterator[None]:
+    """The operating system's errors as ours."""
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        raise IOError(error.errno, f"{what}: {error.strerror}", path) from error
+
+
+def open_directory(directory: str) -> int:
+    with io_errors("open", directory):
+        return open_above_stdio(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_directory(directory: str) -> None:
+    fd = open_directory(directory)
+    try:
+        sync_file(fd, directory)
+    finally:
+        os.close(fd)
+
+
+def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
+    """`name` holds `data` or what it held before, whatever happens: temporary file, fsync, rename, fsync of
+    the folder.
+    """
+    # Opened first: once the new name is there, nothing but the fsync itself may fail.
+    folder = open_directory(directory)
+    try:
+        with io_errors(f"replacing {name}", os.path.join(directory, name)):
+            _write_and_rename(directory, name, data, durable)
+        if durable:
+            sync_file(folder, directory)
+    finally:
+        os.close(folder)
+
+
+def _write_and_rename(directory: str, name: str, data: bytes, durable: bool) -> None:
+    temporary = os.path.join(directory, name + ".tmp")
+    fd = open_above_stdio(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, data, temporary)
+        if durable:
+            sync_file(fd, temporary)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    finally:
+        os.close(fd)
+    os.rename(temporary, os.path.join(directory, name))
+
+
+def open_to_read(path: str) -> BinaryIO:
+    return os.fdopen(open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
+def read_bounded(path: str, limit: int) -> bytes:
+    """All of a small file; CorruptionError when it is larger than any valid one."""
+    with open_to_read(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise CorruptionError(f"file is larger than {limit} bytes", path, limit)
+    return data
+
+
+# CURRENT ----------------------------------------------------------------------------------------------------
+
+
+def encode_current(number: int) -> bytes:
+    name = filenames.manifest_name(number).encode()
+    return name + b" %016x\n" % xxhash.xxh3_64_intdigest(name)
+
+
+def decode_current(data: bytes, file: str) -> int:
+    name = data.split(b" ", 1)[0]
+    parsed = filenames.parse(name.decode("ascii", "replace"))
+    if parsed is None or parsed[0] is not filenames.Kind.MANIFEST or data != encode_current(parsed[1]):
+        raise CorruptionError("CURRENT does not name a manifest", file, 0)
+    return parsed[1]
+
+
+def read_current(directory: str) -> int:
+    path = os.path.join(directory, filenames.CURRENT)
+    return decode_current(read_bounded(path, MAX_CURRENT_BYTES), path)
+
+
+def refuse_foreign(directory: str) -> None:
+    """Before files are removed by their names: LevelDB and its kin have files of the same names, and a CURRENT
+    that ours is never like, not even cut off.
+    """
+    path = os.path.join(directory, filenames.CURRENT)
+    try:
+        current = read_bounded(path, MAX_CURRENT_BYTES)
+    except (FileNotFoundError, CorruptionError):
+        return
+    if FOREIGN_CURRENT.fullmatch(current):
+        raise IOError(errno.EEXIST, "the folder holds a database of another kind", directory)
+
+
+def write_current(directory: str, number: int) -> None:
+    replace_file(directory, filenames.CURRENT, encode_current(number))
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    edit: VersionEdit
+
+
+@dataclass
+class ManifestState:
+    """Everything a manifest says."""
+
+    number: int
+    version: Version = field(default_factory=Version)
+    seed: int = 0
+    next_file: int = 1
+    last_seq: int = 0
+    log_number: int = 0
+    logged: bool = True
+    records: int = 0
+    size: int = HEAD_BYTES  # up to the end of the last good record
+    torn_bytes: int = 0
+
+    def apply(self, edit: VersionEdit) -> None:
+        self.version = edit.apply(self.version)
+        self.seed = self.seed if edit.seed is None else edit.seed
+        self.next_file = self.next_file if edit.next_file is None else edit.next_file
+        self.last_seq = self.last_seq if edit.last_seq is None else edit.last_seq
+        self.log_number = self.log_number if edit.log_number is None else edit.log_number
+        self.logged = self.logged if edit.logged is None else edit.logged
+        self.records += 1
+
+
+def check_head(data: bytes, number: int, path: str) -> int:
+    """Validates the head; returns the offset known to be synced."""
+    if len(data) < HEAD_BYTES:
+        raise CorruptionError(f"manifest of {len(data)} bytes is shorter than its head", path, len(data))
+    magic, version, zero, stored = HEAD.unpack_from(data)
+    fields = data[: HEAD.size]
+    if magic != MAGIC or zero or data[HEAD.size : HEAD.size + CHECKSUM.size] != _checksum(fields, stored):
+        raise CorruptionError("not a manifest", path, 0)
+    if version != FORMAT_VERSION:
+        raise CorruptionError(f"manifest format {version} is not supported", path, 8)
+    if stored != number:
+        raise CorruptionError(f"manifest says it is number {stored}", path, 16)
+    return max((synced for _, synced in _valid_slots(data, number)), default=HEAD_BYTES)
+
+
+def _valid_slots(data: bytes, number: int) -> Iterator[tuple[int, int]]:
+    for at in SLOT_OFFSETS:
+        fields = data[at : at + SLOT.size]
+        if data[at + SLOT.size : at + SLOT_BYTES] == _checksum(fields, number):
+            yield SLOT.unpack(fields)
+
+
+def head_damage(data: bytes, number: int) -> str | None:
+    """What is odd in a head that opens fine: a slot neither valid nor still empty, bytes where there are
+    none.
+    """
+    used = [(0, HEAD.size + CHECKSUM.size)]
+    valid = 0
+    for at in SLOT_OFFSETS:
+        slot = data[at : at + SLOT_BYTES]
+        if slot[SLOT.size :] == _checksum(slot[: SLOT.size], number):
+            valid += 1
+        elif any(slot):
+            return f"damaged slot at offset {at}"
+        used.append((at, at + SLOT_BYTES))
+    ends = [*used[1:], (HEAD_BYTES, 0)]
+    for (_, end), (start, _) in zip(used, ends, strict=True):
+        if any(data[end:start]):
+            return f"unexpected bytes between offsets {end} and {start}"
+    return None if valid else "no slot says what is synced"
+
+
+def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[Record]:
+    """The records in order. What ends them early is a torn tail (noted in `state`) or CorruptionError."""
+    synced = check_head(data, number, path)
+    if synced > len(data):
+        raise CorruptionError(f"manifest was synced up to {synced} but ends at {len(data)}", path, len(data))
+    at = HEAD_BYTES
+    while at < len(data):
+        problem = _record_problem(data, at, state.records, number)
+        if problem is not None:
+            if at < synced:
+                raise CorruptionError(problem, path, at)
+            state.torn_bytes = len(data) - at
+            return
+        length = RECORD.unpack_from(data, at)[0]
+        start = at + RECORD_HEAD_BYTES
+        edit = decode_edit(data[start : start + length], path, at)
+        try:
+            state.apply(edit)
+        except ValueError as error:
+            raise CorruptionError(f"version edit does not fit: {error}", path, at) from error
+        yield Record(at, edit)
+        at = state.size = start + length
+    if at < synced:
+        raise CorruptionError("a record crosses the synced offset", path, at)
+
+
+def _record_problem(data: bytes, at: int, ordinal: int, number: int) -> str | None:
+    left = len(data) - at
+    if left < RECORD_HEAD_BYTES:
+        return "manifest record head is cut off"
+    length, zero, stored = RECORD.unpack_from(data, at)
+    if zero or stored != ordinal or length > MAX_RECORD or length > left - RECORD_HEAD_BYTES:
+        return "manifest record head is damaged"
+    fields = data[at : at + RECORD.size]
+    start = at + RECORD_HEAD_BYTES
+    if data[at + RECORD.size : start] != _checksum(fields + data[start : start + length], number):
+        return "manifest record does not match its checksum"
+    return None
+
+
+def read_manifest(directory: str, number: int) -> ManifestState:
+    """Strict: anything but a torn tail is CorruptionError. A manifest without any record is none."""
+    path = filenames.manifest_path(directory, number)
+    data = read_bounded(path, MAX_RECORD)
+    state = ManifestState(number)
+    for _ in scan(data, number, path, state):
+        pass
+    if not state.records:
+        raise CorruptionError("manifest holds no version", path, HEAD_BYTES)
+    return state
+
+
+def read_records(directory: str, number: int) -> list[Record]:
+    path = filenames.manifest_path(directory, number)
+    return list(scan(read_bounded(path, MAX_RECORD), number, path, ManifestState(number)))
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+class ManifestWriter:
+    """Appends edits to one manifest file. After any failure it refuses more: the caller starts a new
+    manifest.
+    """
+
+    def __init__(self, directory: str, number: int, first: VersionEdit) -> None:
+        """Creates the file with `first` (a whole version) in it and syncs both; CURRENT is for the caller."""
+        self.number = number
+        self.path = filenames.manifest_path(directory, number)
+        self.failed = False
+        self._ordinal = 0
+        self._generation = 0
+        with io_errors("create", self.path):
+            self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self.size = 0
+        try:
+            self._write(_head(number))
+            self.append(first)
+            sync_directory(directory)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, edit: VersionEdit) -> None:
+        """Returns once the edit is durable."""
+        if self.failed:
+            raise Error("manifest had a failed append; a new one must be started")
+        payload = edit.encode()
+        if len(payload) > MAX_RECORD:
+            raise Error(f"version edit of {len(payload)} bytes is too large")
+        self._write(_record(self._ordinal, payload, self.number))
+        try:
+            sync_file(self._fd, self.path)
+        except SyncError:
+            self.failed = True
+            raise
+        self._ordinal += 1
+        self._synced_watermark()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            write_all(self._fd, data, self.path)
+        except OSError as error:
+            self.failed = True
+            raise IOError(error.errno, f"write: {error.strerror}", self.path) from error
+        self.size += len(data)
+
+    def _synced_watermark(self) -> None:
+        # Stored, not synced: it may lag behind the truth after a power cut, it never runs ahead of it.
+        self._generation += 1
+        slot = _slot(self._generation, self.size, self.number)
+        try:
+            os.pwrite(self._fd, slot, SLOT_OFFSETS[self._generation % 2])
+        except OSError as error:
+            # The edit is durable all the same, so this is no failed append; but the next one goes to a new
+            # file.
+            self.failed = True
+            log.warning("%s: the synced offset could not be noted: %s", self.path, error)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def snapshot_edit(state: ManifestState, reason: str, time_us: int) -> VersionEdit:
+    """The edit that makes the whole of `state` from nothing: the first record of a manifest."""
+    return VersionEdit(
+        seed=state.seed,
+        next_file=state.next_file,
+        last_seq=state.last_seq,
+        log_number=state.log_number,
+        logged=state.logged,
+        added=tuple((level, f) for level, files in enumerate(state.version.levels) for f in files),
+        reason=reason,
+        time_us=time_us,
+    )

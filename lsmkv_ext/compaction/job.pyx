@@ -1,0 +1,522 @@
+import os
+import time
+
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.port.file cimport file_sync_dir
+from lsmkv_ext.memtable.memtable cimport MAX_RUNS, Memtable, mem_order, mem_order_release
+from lsmkv_ext.read.merge cimport (
+    merge_add_level,
+    merge_add_order,
+    merge_add_table,
+    merge_close,
+    merge_entry,
+    merge_first,
+    merge_init,
+    merge_next,
+    merge_seek,
+)
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.read.tombstones cimport sweep_add_memtable, sweep_add_table, sweep_begin, sweep_free, sweep_next
+from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
+from lsmkv_ext.table.table cimport RangeTombstone, Table
+from lsmkv_ext.table.builder cimport (
+    builder_abandon,
+    builder_add,
+    builder_add_range_tombstone,
+    builder_drop_filter,
+    builder_finish,
+    builder_open,
+    builder_size,
+    summary_free,
+)
+from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load32, lsm_load64, lsm_store32, lsm_store64
+from lsmkv_ext.port.clock cimport lsm_now_ns
+
+from lsmkv_ext.errors import Error
+
+cdef extern from "<unistd.h>" nogil:
+    int unlink(const char* path)
+
+cdef enum:
+    PATH_SIZE = 4200
+    CHECK_EVERY = 512
+    RANGES_MAX = 2 << 20        # bytes of range tombstones from which on an output is cut: its reader has them in memory
+
+
+cdef void table_path(const JobC* j, uint64_t number, char* out) noexcept nogil:
+    snprintf(out, PATH_SIZE, b"%s/%06llu.sst", j.directory, <unsigned long long>number)
+
+
+# --- outputs ---------------------------------------------------------------------------------------------------------
+
+cdef int keep_copy(char** owned, size_t* n, const char* data, size_t size, Status* st) noexcept nogil:
+    cdef char* grown = <char*>realloc(owned[0], size if size else 1)
+    if grown == NULL:
+        return fail_memory(st, b"job")
+    memcpy(grown, data, size)
+    owned[0] = grown
+    n[0] = size
+    return ST_OK
+
+
+cdef int open_output(JobC* j, Status* st) noexcept nogil:
+    cdef char path[PATH_SIZE]
+    j.number = lsm_fetch_add64(j.next_number, 1)
+    j.options.number = j.number
+    table_path(j, j.number, path)
+    memset(&j.builder, 0, sizeof(BuilderC))
+    if builder_open(&j.builder, path, &j.options, st) != ST_OK:
+        return st.code
+    j.open = True
+    j.grandparent_overlap = 0
+    return ST_OK
+
+
+cdef bint below_overlaps(const JobC* j, const char* start, size_t n, const char* stop, size_t m) noexcept nogil:
+    """Whether an older table may hold a key in [start, stop]."""
+    cdef size_t lo = 0, hi = j.n_below, mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if lsm_compare(j.below[mid].stop, j.below[mid].stop_len, start, n) < 0:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo < j.n_below and lsm_compare(j.below[lo].start, j.below[lo].start_len, stop, m) <= 0
+
+
+cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
+    """What of it lies between where the open output began and `stop` (NULL: anywhere). A range that older tables know nothing of
+    has done its work and goes."""
+    cdef const char* start = d.start
+    cdef size_t start_len = d.start_len
+    cdef const char* end = d.stop
+    cdef size_t end_len = d.stop_len
+    if j.cut != NULL and lsm_compare(start, start_len, j.cut, j.cut_len) < 0:
+        start = j.cut
+        start_len = j.cut_len
+    if stop != NULL and lsm_compare(end, end_len, stop, stop_len) > 0:
+        end = stop
+        end_len = stop_len
+    if lsm_compare(start, start_len, end, end_len) >= 0:
+        return ST_OK
+    if not (j.keep_deletes or below_overlaps(j, start, start_len, end, end_len)):
+        return ST_OK
+    if not j.open and open_output(j, st) != ST_OK:
+        return st.code
+    return builder_add_range_tombstone(&j.builder, start, start_len, end, end_len, d.seq, st)
+
+
+cdef int pass_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
+    """Writes the range tombstones that end at `key` or before it (NULL: all), and passes them. Entries so far are smaller than any
+    of these stops, so that an output may end there."""
+    cdef RangeTombstone d
+    while j.sweep.valid:
+        d = j.sweep.span
+        if key != NULL and lsm_compare(d.stop, d.stop_len, key, klen) > 0:
+            return ST_OK
+        if write_range(j, &d, NULL, 0, st) != ST_OK:
+            return st.code
+        if sweep_next(&j.sweep) != 0:
+            return fail_memory(st, b"range tombstones")
+        if (j.open and not j.single_output and j.builder.ranges.len >= RANGES_MAX
+                and finish_output(j, d.stop, d.stop_len, st) != ST_OK):
+            return st.code
+    return ST_OK
+
+
+cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) noexcept nogil:
+    """Range tombstones from where the open output began up to `stop` (NULL: to the end)."""
+    if pass_ranges(j, stop, stop_len, st) != ST_OK:
+        return st.code
+    if j.sweep.valid and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, stop, stop_len) < 0:
+        return write_range(j, &j.sweep.span, stop, stop_len, st)    # the rest of it belongs to the next output
+    return ST_OK
+
+
+cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* st) noexcept nogil:
+    """Closes the open output in front of `next_key` (NULL: the last one)."""
+    cdef JobOutput* grown
+    if write_ranges(j, next_key, next_len, st) != ST_OK:
+        return st.code
+    if next_key != NULL and keep_copy(&j.cut, &j.cut_len, next_key, next_len, st) != ST_OK:
+        return st.code
+    if not j.open:
+        return ST_OK
+    if (j.drop_filter_if_bottom and not j.keep_deletes and j.first_key != NULL
+            and not below_overlaps(j, j.first_key, j.first_len, j.builder.last_key.data, j.builder.last_key.len)):
+        builder_drop_filter(&j.builder)
+    if j.n_outputs == j.cap_outputs:
+        grown = <JobOutput*>realloc(j.outputs, (j.cap_outputs * 2 + 8) * sizeof(JobOutput))
+        if grown == NULL:
+            return fail_memory(st, b"job")
+        j.outputs = grown
+        j.cap_outputs = j.cap_outputs * 2 + 8
+    memset(&j.outputs[j.n_outputs], 0, sizeof(JobOutput))
+    if builder_finish(&j.builder, &j.outputs[j.n_outputs].summary, st) != ST_OK:
+        return st.code
+    j.open = False
+    free(j.first_key)
+    j.first_key = NULL
+    j.outputs[j.n_outputs].number = j.number
+    lsm_store64(&j.bytes_written, j.bytes_written + j.outputs[j.n_outputs].summary.file_size)
+    j.n_outputs += 1
+    return ST_OK
+
+
+cdef bint should_cut(JobC* j, const char* key, size_t klen) noexcept nogil:
+    """Whether the open output ends in front of `key`: it is large enough, or overlaps too much of the level after next."""
+    cdef Interval* g
+    if j.single_output:
+        return False
+    while j.grandparent_at < j.n_grandparents:
+        g = &j.grandparents[j.grandparent_at]
+        if lsm_compare(g.stop, g.stop_len, key, klen) >= 0:
+            break
+        j.grandparent_overlap += g.weight
+        j.grandparent_at += 1
+    if builder_size(&j.builder) >= j.target_size:
+        return True
+    return j.grandparent_overlap > j.max_grandparent_overlap and builder_size(&j.builder) >= j.target_size // 8
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+cdef bint older_may_have(JobC* j, const char* key, size_t klen) noexcept nogil:
+    """Keys come in order, so the place in `below` only moves forward."""
+    if j.keep_deletes:
+        return True
+    while j.below_at < j.n_below and lsm_compare(j.below[j.below_at].stop, j.below[j.below_at].stop_len, key, klen) < 0:
+        j.below_at += 1
+    return (j.below_at < j.n_below
+            and lsm_compare(j.below[j.below_at].start, j.below[j.below_at].start_len, key, klen) <= 0)
+
+
+cdef int open_inputs(JobC* j, Status* st) noexcept nogil:
+    cdef int capacity = 0, i, k
+    cdef JobInput* input_
+    for i in range(j.n_inputs):
+        capacity += MAX_RUNS if j.inputs[i].memtable != NULL else 1
+    j.rc.compaction = True
+    j.orders = <MemOrder**>calloc(j.n_inputs if j.n_inputs else 1, sizeof(MemOrder*))
+    if j.orders == NULL or merge_init(&j.merge, capacity, &j.rc, st) != ST_OK:
+        return fail_memory(st, b"job")
+    j.merge.by_seq = j.newest_by_seq
+    for i in range(j.n_inputs):
+        input_ = &j.inputs[i]
+        if input_.memtable != NULL:
+            j.orders[j.n_orders] = mem_order(input_.memtable, input_.chunk, input_.offset)
+            if j.orders[j.n_orders] == NULL:
+                return fail_memory(st, b"memtable order")
+            merge_add_order(&j.merge, j.orders[j.n_orders], <uint64_t>-1)
+            j.n_orders += 1
+            if sweep_add_memtable(&j.sweep, input_.memtable, <uint64_t>-1) != 0:
+                return fail_memory(st, b"range tombstones")
+            continue
+        if input_.n_tables == 1:
+            merge_add_table(&j.merge, input_.tables[0])
+        else:
+            merge_add_level(&j.merge, input_.tables, input_.n_tables)
+        for k in range(input_.n_tables):
+            if sweep_add_table(&j.sweep, input_.tables[k]) != 0:
+                return fail_memory(st, b"range tombstones")
+    if sweep_begin(&j.sweep) != 0:
+        return fail_memory(st, b"range tombstones")
+    return ST_OK
+
+
+cdef int add_entry(JobC* j, const Entry* e, Status* st) noexcept nogil:
+    if j.open and should_cut(j, e.key, e.klen) and finish_output(j, e.key, e.klen, st) != ST_OK:
+        return st.code
+    if not j.open and open_output(j, st) != ST_OK:
+        return st.code
+    if j.first_key == NULL and keep_copy(&j.first_key, &j.first_len, e.key, e.klen, st) != ST_OK:
+        return st.code
+    j.entries_out += 1
+    return builder_add(&j.builder, e.key, e.klen, e.value, e.vlen, e.seq, e.is_delete,
+                       xxh3(e.key, e.klen, j.options.seed), st)
+
+
+cdef int go_to_start(JobC* j, Status* st) noexcept nogil:
+    cdef Interval* g
+    if j.start == NULL:
+        return merge_first(&j.merge)
+    while j.grandparent_at < j.n_grandparents:
+        g = &j.grandparents[j.grandparent_at]
+        if lsm_compare(g.stop, g.stop_len, j.start, j.start_len) >= 0:
+            break
+        j.grandparent_at += 1
+    if keep_copy(&j.cut, &j.cut_len, j.start, j.start_len, st) != ST_OK:
+        return st.code
+    return merge_seek(&j.merge, j.start, j.start_len)
+
+
+cdef int merge_all(JobC* j, Status* st) noexcept nogil:
+    cdef Entry* e
+    if go_to_start(j, st) != ST_OK:
+        return st.code
+    while True:
+        e = merge_entry(&j.merge)
+        if e == NULL or (j.stop != NULL and lsm_compare(e.key, e.klen, j.stop, j.stop_len) >= 0):
+            break
+        if j.entries_in % CHECK_EVERY == 0 and lsm_load32(&j.cancelled):
+            st.code = ST_CANCELLED
+            st.what = b"cancelled"
+            return ST_CANCELLED
+        lsm_store64(&j.entries_in, j.entries_in + 1)
+        if j.sweep.valid and pass_ranges(j, e.key, e.klen, st) != ST_OK:
+            return st.code
+        # The first range tombstone that ends behind the key is the only one that may be over it.
+        if (j.sweep.valid and j.sweep.span.seq > e.seq
+                and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, e.key, e.klen) <= 0):
+            j.dropped_covered += 1
+        elif e.is_delete and not older_may_have(j, e.key, e.klen):
+            j.dropped_deletes += 1
+        elif add_entry(j, e, st) != ST_OK:
+            return st.code
+        if merge_next(&j.merge) != ST_OK:
+            return st.code
+    return finish_output(j, j.stop, j.stop_len, st)
+
+
+cdef int job_run(JobC* j, Status* st) noexcept nogil:
+    """On failure nothing is left behind: neither open nor finished outputs."""
+    cdef char path[PATH_SIZE]
+    cdef int i, err
+    if open_inputs(j, st) == ST_OK and merge_all(j, st) == ST_OK and j.n_outputs:
+        err = file_sync_dir(j.directory)
+        if err:
+            fail_io(st, b"directory fsync", err)
+    if st.code != ST_OK:
+        if j.open:
+            builder_abandon(&j.builder)
+            j.open = False
+        for i in range(j.n_outputs):
+            table_path(j, j.outputs[i].number, path)
+            unlink(path)
+            summary_free(&j.outputs[i].summary)
+        j.n_outputs = 0
+    merge_close(&j.merge)
+    for i in range(j.n_orders):
+        mem_order_release(j.orders[i])
+    j.n_orders = 0
+    sweep_free(&j.sweep)
+    return st.code
+
+
+# --- Python ----------------------------------------------------------------------------------------------------------
+
+cdef class FileNumbers:
+    """The next free file number; jobs take numbers from it without the GIL."""
+
+    def __cinit__(self, uint64_t first=1):
+        self.value = first
+
+    def next(self):
+        return lsm_fetch_add64(&self.value, 1)
+
+    @property
+    def peek(self):
+        return lsm_load64(&self.value)
+
+    def bump(self, uint64_t used):
+        """`used` and everything below it are taken."""
+        if lsm_load64(&self.value) <= used:
+            lsm_store64(&self.value, used + 1)
+
+
+cdef list merge_intervals(ranges):
+    """[(first, last, ...)] -> the disjoint union of the ranges, sorted."""
+    out = []
+    start = stop = None
+    for item in sorted(ranges):
+        if start is not None and item[0] <= stop:
+            stop = max(stop, item[1])
+            continue
+        if start is not None:
+            out.append((start, stop))
+        start, stop = item[0], item[1]
+    if start is not None:
+        out.append((start, stop))
+    return out
+
+
+cdef Interval* make_intervals(list ranges) except NULL:
+    cdef Interval* out = <Interval*>calloc(len(ranges) + 1, sizeof(Interval))
+    cdef bytes first, last
+    cdef Py_ssize_t i
+    if out == NULL:
+        raise MemoryError("job")
+    for i in range(len(ranges)):
+        first = ranges[i][0]
+        last = ranges[i][1]
+        out[i].start = first
+        out[i].start_len = len(first)
+        out[i].stop = last
+        out[i].stop_len = len(last)
+        out[i].weight = ranges[i][2] if len(ranges[i]) > 2 else 0
+    return out
+
+
+cdef class Job:
+    """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of Tables that form a sorted run.
+    `start`, `stop`: only of the keys in [start, stop); the counts of what goes in are of whole inputs all the same."""
+
+    def __cinit__(self, inputs, *, directory, FileNumbers numbers not None, uint32_t output_level=0,
+                  uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
+                  bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
+                  below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
+                  uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None):
+        cdef JobC* j = &self.j
+        cdef int i
+        self.directory = os.fsencode(directory)
+        if len(self.directory) > PATH_SIZE - 64:
+            raise ValueError("the database's path is too long")
+        j.directory = self.directory
+        self.numbers = numbers
+        j.next_number = &numbers.value
+        j.options.seed = seed
+        j.options.block_size = block_size
+        j.options.restart_interval = restart_interval
+        j.options.compression = compression
+        j.options.millibits = millibits
+        j.options.level = output_level
+        j.options.verify_filter = verify_filters
+        j.options.prefix_kind, j.options.prefix_arg = prefix
+        j.options.created_unix = int(time.time())
+        j.target_size = target_file_size
+        j.single_output = single_output
+        j.newest_by_seq = newest_by_seq
+        j.drop_filter_if_bottom = drop_filter_if_bottom
+        j.keep_deletes = below is None
+        j.max_grandparent_overlap = max_grandparent_overlap
+        below_list = [] if below is None else merge_intervals(below)
+        grandparent_list = sorted(grandparents)
+        self.keep = (list(inputs), below_list, grandparent_list, start, stop)
+        if start is not None:
+            j.start = start
+            j.start_len = len(start)
+        if stop is not None:
+            j.stop = stop
+            j.stop_len = len(stop)
+        j.below = make_intervals(below_list)
+        j.n_below = len(below_list)
+        j.grandparents = make_intervals(grandparent_list)
+        j.n_grandparents = len(grandparent_list)
+        j.inputs = <JobInput*>calloc(len(self.keep[0]) + 1, sizeof(JobInput))
+        if j.inputs == NULL:
+            raise MemoryError("job")
+        for i, item in enumerate(self.keep[0]):
+            self._add_input(i, item)
+            j.n_inputs += 1
+
+    def _add_input(self, int i, item):
+        cdef JobInput* input_ = &self.j.inputs[i]
+        cdef Memtable memtable
+        cdef Table table
+        cdef int k
+        if isinstance(item, Memtable):
+            memtable = item
+            input_.memtable = memtable.c
+            input_.chunk = memtable.c.last
+            input_.offset = memtable.c.last.used
+            self.input_bytes += memtable.c.used
+            self.input_entries += memtable.c.n_entries
+            return
+        tables = [item] if isinstance(item, Table) else list(item)
+        input_.tables = <TableC**>malloc((len(tables) + 1) * sizeof(TableC*))
+        if input_.tables == NULL:
+            raise MemoryError("job")
+        for k in range(len(tables)):
+            table = tables[k]
+            input_.tables[k] = table.c
+            self.input_bytes += table.c.file_size
+            self.input_entries += table.c.n_entries
+        input_.n_tables = len(tables)
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.j.n_inputs):
+            free(self.j.inputs[i].tables)
+        for i in range(self.j.n_outputs):
+            summary_free(&self.j.outputs[i].summary)
+        free(self.j.inputs)
+        free(self.j.below)
+        free(self.j.grandparents)
+        free(self.j.orders)
+        free(self.j.outputs)
+        free(self.j.first_key)
+        free(self.j.cut)
+
+    def run(self):
+        """Does the work without the GIL; returns what was written, all of it synced. Raises with nothing left behind."""
+        cdef Status st
+        cdef JobC* j = &self.j
+        cdef uint64_t began = lsm_now_ns()
+        if self.ran:
+            raise Error("a job runs once")
+        self.ran = True
+        status_clear(&st)
+        with nogil:
+            job_run(j, &st)
+        if st.code == ST_CANCELLED:
+            raise Error("the job was cancelled")
+        if st.code != ST_OK:
+            name = os.fsdecode(self.directory)
+            if st.code == ST_CORRUPT and st.file_number:
+                name = f"{name}/{st.file_number:06d}.sst"
+            raise_status(&st, name)
+        return {
+            "outputs": [summary_dict(&j.outputs[i]) for i in range(j.n_outputs)],
+            "bytes_read": self.input_bytes,
+            "bytes_written": j.bytes_written,
+            "entries_in": self.input_entries,
+            "entries_out": j.entries_out,
+            "dropped_deletes": j.dropped_deletes,
+            "dropped_covered": j.dropped_covered,
+            "ns": lsm_now_ns() - began,
+        }
+
+    def cancel(self):
+        """Asks a running job to give up soon."""
+        lsm_store32(&self.j.cancelled, 1)
+
+    @property
+    def progress(self):
+        return {
+            "entries_done": lsm_load64(&self.j.entries_in),
+            "entries_total": self.input_entries,
+            "bytes_total": self.input_bytes,
+            "bytes_written": lsm_load64(&self.j.bytes_written),
+        }
+
+
+cdef dict summary_dict(const JobOutput* o):
+    cdef const TableSummary* s = &o.summary
+    return {
+        "number": o.number,
+        "size": s.file_size,
+        "entries": s.n_entries,
+        "deletes": s.n_deletes,
+        "range_tombstones": s.n_range_tombstones,
+        "smallest": s.smallest[:s.smallest_len],
+        "largest": s.largest[:s.largest_len],
+        "largest_exclusive": bool(s.largest_exclusive),
+        "min_seq": s.min_seq,
+        "max_seq": s.max_seq,
+        "raw_bytes": s.raw_bytes,
+        "data_bytes": s.data_bytes,
+        "index_bytes": s.index_bytes,
+        "filter_bytes": s.filter_bytes,
+        "filter_keys": s.filter_keys,
+        "blocks": s.n_blocks,
+        "millibits": s.millibits,
+        "k": s.k,
+        "level": s.level,
+        "filter_build_ns": s.filter_build_ns,
+        "filter_verify_ns": s.filter_verify_ns,
+    }

@@ -1,0 +1,13 @@
+# Limits that every writer enforces and every decoder checks against.
+
+from libc.stdint cimport uint64_t
+
+cdef extern from *:
+    """
+    #define LSM_MAX_SEQ (1ULL << 62)
+    """
+    const uint64_t MAX_SEQ "LSM_MAX_SEQ"    # sequence numbers are below it
+
+cdef enum:
+    MAX_KEY = 65535
+    MAX_VALUE = 1 << 30

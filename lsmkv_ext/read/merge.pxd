@@ -1,0 +1,58 @@
+# Several sorted sources as one: each key once, from the newest source that has it.
+#
+# A source is a memtable run, a table, or a level (tables side by side). Rank says who is newer: 0 is newest. The merge hands out
+# every surviving entry, deletes included; who asks decides what a delete means.
+
+from libc.stdint cimport uint64_t
+from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.memtable.memtable cimport MemOrder, RunIter
+from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.table.table cimport ReadContext, TableC, TableIter
+
+cdef enum:
+    SOURCE_RUN = 0
+    SOURCE_TABLE = 1
+    SOURCE_LEVEL = 2
+
+ctypedef struct Source:
+    int kind
+    int rank
+    bint valid
+    Entry* e                    # the entry it stands on: into `table`, or `local`
+    Entry local
+    RunIter run
+    TableIter table
+    TableC** tables             # level: borrowed array
+    int n_tables
+    int at                      # level: which table `table` walks, -1 none
+
+ctypedef struct MergeC:
+    int n
+    int capacity
+    Source* sources             # owned
+    Source** heap               # owned; valid sources, best on top
+    int n_heap
+    int runner                  # heap index of the second best, 0 = not known
+    bint by_seq                 # of equal keys the larger sequence number is newer, whatever the rank (repair)
+    bint tie                    # the runner stands on the same key as the top
+    int direction               # 1 forward, -1 backward
+    ReadContext* rc             # borrowed
+    Status* st                  # borrowed; first failure ends the walk
+
+# init for up to `capacity` sources, add newest first, then seek. close frees and unpins.
+cdef int merge_init(MergeC* m, int capacity, ReadContext* rc, Status* st) noexcept nogil
+cdef void merge_close(MergeC* m) noexcept nogil
+cdef void merge_add_order(MergeC* m, const MemOrder* order, uint64_t snapshot) noexcept nogil   # its runs, newest first
+cdef void merge_add_table(MergeC* m, TableC* t) noexcept nogil
+cdef void merge_add_level(MergeC* m, TableC** tables, int n) noexcept nogil
+# All return ST_OK or st.code. The entry is merge_entry(m), NULL at the end.
+cdef int merge_first(MergeC* m) noexcept nogil
+cdef int merge_last(MergeC* m) noexcept nogil
+cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil             # first >= key, then forward
+# last < (or <=) key, then backward
+cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil
+cdef int merge_next(MergeC* m) noexcept nogil                                           # onward in the direction of the seek
+
+
+cdef inline Entry* merge_entry(MergeC* m) noexcept nogil:
+    return m.heap[0].e if m.n_heap else NULL

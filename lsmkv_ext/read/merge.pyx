@@ -1,0 +1,358 @@
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from lsmkv_ext.memtable.memtable cimport (
+    MemEntry,
+    entry_key,
+    entry_klen,
+    entry_op,
+    entry_value,
+    run_first,
+    run_last,
+    run_next,
+    run_prev,
+    run_seek,
+    run_seek_before,
+)
+from lsmkv_ext.port.status cimport ST_OK, fail_memory
+from lsmkv_ext.table.table cimport (
+    table_iter_close,
+    table_iter_init,
+    table_iter_next,
+    table_iter_prev,
+    table_iter_seek,
+    table_iter_seek_first,
+    table_iter_seek_for_prev,
+    table_iter_seek_last,
+)
+from lsmkv_ext.batch cimport OP_DELETE
+from lsmkv_ext.port.compare cimport lsm_compare
+
+
+cdef int merge_init(MergeC* m, int capacity, ReadContext* rc, Status* st) noexcept nogil:
+    memset(m, 0, sizeof(MergeC))
+    m.rc = rc
+    m.st = st
+    m.capacity = capacity
+    m.direction = 1
+    m.sources = <Source*>calloc(capacity if capacity else 1, sizeof(Source))
+    m.heap = <Source**>malloc((capacity if capacity else 1) * sizeof(Source*))
+    if m.sources == NULL or m.heap == NULL:
+        return fail_memory(st, b"merge")
+    return ST_OK
+
+
+cdef void merge_close(MergeC* m) noexcept nogil:
+    cdef int i
+    for i in range(m.n):
+        table_iter_close(&m.sources[i].table)
+    free(m.sources)
+    free(m.heap)
+    memset(m, 0, sizeof(MergeC))
+
+
+cdef inline Source* next_source(MergeC* m, int kind) noexcept nogil:
+    cdef Source* s = &m.sources[m.n]
+    s.kind = kind
+    s.rank = m.n
+    s.at = -1
+    m.n += 1
+    return s
+
+
+cdef void merge_add_order(MergeC* m, const MemOrder* order, uint64_t snapshot) noexcept nogil:
+    cdef int i
+    cdef Source* s
+    for i in range(order.n_runs - 1, -1, -1):
+        s = next_source(m, SOURCE_RUN)
+        s.run.run = order.runs[i]
+        s.run.snapshot = snapshot
+        s.e = &s.local
+
+
+cdef void merge_add_table(MergeC* m, TableC* t) noexcept nogil:
+    cdef Source* s = next_source(m, SOURCE_TABLE)
+    table_iter_init(&s.table, t, m.rc)
+    s.e = &s.table.entry
+
+
+cdef void merge_add_level(MergeC* m, TableC** tables, int n) noexcept nogil:
+    cdef Source* s = next_source(m, SOURCE_LEVEL)
+    s.tables = tables
+    s.n_tables = n
+    s.e = &s.table.entry
+
+
+# --- one source ------------------------------------------------------------------------------------------------------
+
+cdef inline void show_run(Source* s) noexcept nogil:
+    cdef MemEntry* e
+    s.valid = s.run.valid
+    if s.valid:
+        e = s.run.run.items[s.run.pos].entry
+        s.local.key = entry_key(e)
+        s.local.klen = entry_klen(e)
+        s.local.value = entry_value(e)
+        s.local.vlen = e.vlen
+        s.local.seq = e.seq
+        s.local.is_delete = entry_op(e) == OP_DELETE
+
+
+cdef inline int show_table(Source* s, int code, Status* st) noexcept nogil:
+    s.valid = s.table.valid
+    if code != ST_OK:
+        s.valid = False
+        st[0] = s.table.status
+    return code
+
+
+cdef void level_enter(Source* s, int i, MergeC* m) noexcept nogil:
+    if s.at != i:
+        table_iter_close(&s.table)
+        table_iter_init(&s.table, s.tables[i], m.rc)
+        s.at = i
+
+
+cdef int level_step(Source* s, int code, MergeC* m) noexcept nogil:
+    """After a move within a table: goes on to the neighbour where the table has ended."""
+    cdef int i
+    while code == ST_OK and not s.table.valid:
+        i = s.at + m.direction
+        if i < 0 or i >= s.n_tables:
+            break
+        level_enter(s, i, m)
+        code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
+    return show_table(s, code, m.st)
+
+
+cdef int level_lower_bound(const Source* s, const char* key, size_t klen) noexcept nogil:
+    """First table that may hold a key >= `key`."""
+    cdef int lo = 0, hi = s.n_tables, mid, r
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        r = lsm_compare(s.tables[mid].largest, s.tables[mid].largest_len, key, klen)
+        if r < 0 or (r == 0 and s.tables[mid].largest_exclusive):
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+cdef int source_edge(Source* s, MergeC* m) noexcept nogil:
+    """To the first entry, or the last when walking backward."""
+    if s.kind == SOURCE_RUN:
+        if m.direction > 0:
+            run_first(&s.run)
+        else:
+            run_last(&s.run)
+        show_run(s)
+        return ST_OK
+    if s.kind == SOURCE_LEVEL:
+        s.valid = False
+        if s.n_tables == 0:
+            return ST_OK
+        level_enter(s, 0 if m.direction > 0 else s.n_tables - 1, m)
+    cdef int code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
+    return level_step(s, code, m) if s.kind == SOURCE_LEVEL else show_table(s, code, m.st)
+
+
+cdef int source_seek(Source* s, const char* key, size_t klen, MergeC* m) noexcept nogil:
+    cdef int i
+    if s.kind == SOURCE_RUN:
+        run_seek(&s.run, key, klen)
+        show_run(s)
+        return ST_OK
+    if s.kind == SOURCE_LEVEL:
+        i = level_lower_bound(s, key, klen)
+        s.valid = False
+        if i == s.n_tables:
+            return ST_OK
+        level_enter(s, i, m)
+        return level_step(s, table_iter_seek(&s.table, key, klen), m)
+    return show_table(s, table_iter_seek(&s.table, key, klen), m.st)
+
+
+cdef int source_seek_before(Source* s, const char* key, size_t klen, bint inclusive, MergeC* m) noexcept nogil:
+    cdef int i
+    if s.kind == SOURCE_RUN:
+        if inclusive:
+            run_seek(&s.run, key, klen)
+            show_run(s)
+            if s.valid and lsm_compare(s.e.key, s.e.klen, key, klen) == 0:
+                return ST_OK
+        run_seek_before(&s.run, key, klen)
+        show_run(s)
+        return ST_OK
+    if s.kind == SOURCE_LEVEL:
+        i = level_lower_bound(s, key, klen)
+        s.valid = False
+        if i == s.n_tables:
+            i = s.n_tables - 1
+        if i < 0:
+            return ST_OK
+        level_enter(s, i, m)
+        return level_step(s, table_iter_seek_for_prev(&s.table, key, klen, inclusive), m)
+    return show_table(s, table_iter_seek_for_prev(&s.table, key, klen, inclusive), m.st)
+
+
+cdef inline int source_advance(Source* s, MergeC* m) noexcept nogil:
+    cdef int code
+    if s.kind == SOURCE_RUN:
+        if m.direction > 0:
+            run_next(&s.run)
+        else:
+            run_prev(&s.run)
+        show_run(s)
+        return ST_OK
+    code = table_iter_next(&s.table) if m.direction > 0 else table_iter_prev(&s.table)
+    if s.kind == SOURCE_LEVEL and not s.table.valid:
+        return level_step(s, code, m)
+    return show_table(s, code, m.st)
+
+
+# --- the heap --------------------------------------------------------------------------------------------------------
+
+cdef inline int order_of(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
+    """Negative: a comes before b by key in the direction of travel; 0: same key."""
+    return m.direction * lsm_compare(a.e.key, a.e.klen, b.e.key, b.e.klen)
+
+
+cdef inline bint newer(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
+    if m.by_seq and a.e.seq != b.e.seq:
+        return a.e.seq > b.e.seq
+    return a.rank < b.rank
+
+
+cdef inline bint before(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
+    cdef int r = order_of(m, a, b)
+    return r < 0 or (r == 0 and newer(m, a, b))
+
+
+cdef void sift_down(MergeC* m, int i) noexcept nogil:
+    cdef Source* s = m.heap[i]
+    cdef int child
+    while True:
+        child = 2 * i + 1
+        if child >= m.n_heap:
+            break
+        if child + 1 < m.n_heap and before(m, m.heap[child + 1], m.heap[child]):
+            child += 1
+        if not before(m, m.heap[child], s):
+            break
+        m.heap[i] = m.heap[child]
+        i = child
+    m.heap[i] = s
+
+
+cdef inline void remove_at(MergeC* m, int i) noexcept nogil:
+    m.n_heap -= 1
+    if i < m.n_heap:
+        m.heap[i] = m.heap[m.n_heap]
+        sift_down(m, i)
+
+
+cdef inline void find_runner(MergeC* m) noexcept nogil:
+    """Who comes after the top, and whether it stands on the same key."""
+    m.tie = False
+    m.runner = 0
+    if m.n_heap < 2:
+        return
+    m.runner = 1
+    if m.n_heap > 2 and before(m, m.heap[2], m.heap[1]):
+        m.runner = 2
+    m.tie = order_of(m, m.heap[0], m.heap[m.runner]) == 0
+
+
+cdef int build_heap(MergeC* m) noexcept nogil:
+    cdef int i
+    m.n_heap = 0
+    for i in range(m.n):
+        if m.sources[i].valid:
+            m.heap[m.n_heap] = &m.sources[i]
+            m.n_heap += 1
+    for i in range(m.n_heap // 2 - 1, -1, -1):
+        sift_down(m, i)
+    find_runner(m)
+    return ST_OK
+
+
+cdef int fail(MergeC* m) noexcept nogil:
+    m.n_heap = 0
+    return m.st.code
+
+
+cdef int seek_edge(MergeC* m, int direction) noexcept nogil:
+    cdef int i
+    m.direction = direction
+    for i in range(m.n):
+        if source_edge(&m.sources[i], m) != ST_OK:
+            return fail(m)
+    return build_heap(m)
+
+
+cdef int merge_first(MergeC* m) noexcept nogil:
+    return seek_edge(m, 1)
+
+
+cdef int merge_last(MergeC* m) noexcept nogil:
+    return seek_edge(m, -1)
+
+
+cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil:
+    cdef int i
+    m.direction = 1
+    for i in range(m.n):
+        if source_seek(&m.sources[i], key, klen, m) != ST_OK:
+            return fail(m)
+    return build_heap(m)
+
+
+cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil:
+    cdef int i
+    m.direction = -1
+    for i in range(m.n):
+        if source_seek_before(&m.sources[i], key, klen, inclusive, m) != ST_OK:
+            return fail(m)
+    return build_heap(m)
+
+
+cdef int drop_ties(MergeC* m) noexcept nogil:
+    """Moves every older source that stands on the top's key past it."""
+    cdef Source* s
+    while m.tie:
+        s = m.heap[m.runner]
+        if source_advance(s, m) != ST_OK:
+            return fail(m)
+        if s.valid:
+            sift_down(m, m.runner)
+        else:
+            remove_at(m, m.runner)
+        find_runner(m)
+    return ST_OK
+
+
+cdef int merge_next(MergeC* m) noexcept nogil:
+    cdef Source* top
+    cdef int r
+    # First the older versions: the top's key is theirs to compare with, and is gone once the top moves.
+    if m.tie and drop_ties(m) != ST_OK:
+        return m.st.code
+    top = m.heap[0]
+    if source_advance(top, m) != ST_OK:
+        return fail(m)
+    if not top.valid:
+        remove_at(m, 0)
+        find_runner(m)
+        return ST_OK
+    if m.runner == 0:
+        return ST_OK
+    # A source often leads for a long stretch: one comparison with the runner-up then settles the step.
+    r = order_of(m, top, m.heap[m.runner])
+    if r < 0:
+        return ST_OK
+    if r == 0 and newer(m, top, m.heap[m.runner]):
+        m.tie = True
+        return ST_OK
+    sift_down(m, 0)
+    find_runner(m)
+    return ST_OK

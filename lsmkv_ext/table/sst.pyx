@@ -1,0 +1,348 @@
+import operator
+import os
+import time
+
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.errors import ClosedError, OptionError
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from lsmkv_ext.port.file cimport file_sync_dir
+from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, raise_status, status_clear
+from lsmkv_ext.table.table cimport RangeTombstone, RangeWalk, Table, range_walk_init, range_walk_next
+from lsmkv_ext.table.builder cimport (
+    BuilderC,
+    BuilderOptions,
+    TableSummary,
+    builder_abandon,
+    builder_add,
+    builder_add_range_tombstone,
+    builder_finish,
+    builder_open,
+    builder_size,
+    summary_free,
+)
+from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.port.compare cimport lsm_compare
+
+from lsmkv_ext.cache.block_cache import BlockCache
+from lsmkv_ext.table.verify import verify_table
+
+cdef dict _COMPRESSIONS = {None: 0, "lz4": 1}
+
+
+cdef bytes _bytes(value, str what):
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        raise TypeError(f"{what} must be bytes-like, not str")
+    return bytes(memoryview(value))
+
+
+cdef uint64_t _number(str name, value, low, high) except? 0:
+    try:
+        n = operator.index(value)
+    except TypeError:
+        raise OptionError(f"{name} must be an integer from {low} to {high}, not {value!r}") from None
+    if not low <= n <= high:
+        raise OptionError(f"{name} must be from {low} to {high}, not {n}")
+    return n
+
+
+cdef int _fill_options(BuilderOptions* o, compression, block_size, restart_interval, bits_per_key, seed, level,
+                       number) except -1:
+    memset(o, 0, sizeof(BuilderOptions))
+    if compression not in _COMPRESSIONS:
+        raise OptionError(f"compression must be None or 'lz4', not {compression!r}")
+    if not 0 <= bits_per_key <= 100:
+        raise OptionError(f"bits_per_key must be from 0 (no filter) to 100, not {bits_per_key!r}")
+    o.compression = _COMPRESSIONS[compression]
+    o.block_size = _number("block_size", block_size, 1, 16 << 20)
+    o.restart_interval = _number("restart_interval", restart_interval, 1, 64)
+    o.millibits = round(bits_per_key * 1000)
+    o.seed = int.from_bytes(os.urandom(8), "little") if seed is None else _number("seed", seed, 0, (1 << 64) - 1)
+    o.level = _number("level", level, 0, 64)
+    o.number = _number("number", number, 0, (1 << 64) - 1)
+    o.verify_filter = True
+    o.created_unix = int(time.time())
+    return 0
+
+
+cdef dict summary_dict(const TableSummary* s):
+    """A builder's summary for Python."""
+    cdef bint empty = s.n_entries == 0 and s.n_range_tombstones == 0
+    return {
+        "file_size": s.file_size,
+        "n_entries": s.n_entries,
+        "n_deletes": s.n_deletes,
+        "n_range_tombstones": s.n_range_tombstones,
+        "raw_bytes": s.raw_bytes,
+        "data_bytes": s.data_bytes,
+        "index_bytes": s.index_bytes,
+        "filter_bytes": s.filter_bytes,
+        "min_seq": s.min_seq,
+        "max_seq": s.max_seq,
+        "n_blocks": s.n_blocks,
+        "filter_keys": s.filter_keys,
+        "millibits": s.millibits,
+        "k": s.k,
+        "level": s.level,
+        "filter_build_ns": s.filter_build_ns,
+        "filter_verify_ns": s.filter_verify_ns,
+        "smallest": None if empty else PyBytes_FromStringAndSize(s.smallest, s.smallest_len),
+        "largest": None if empty else PyBytes_FromStringAndSize(s.largest, s.largest_len),
+        "largest_exclusive": bool(s.largest_exclusive),
+    }
+
+
+cdef class SSTWriter:
+    """Builds one table file outside a database, for `db.ingest` or `SSTReader`.
+
+    Keys come in strictly increasing order. As a context manager it finishes the file at the end of the block, or
+    removes it when the block raises. `path` must not exist yet.
+
+    A range tombstone written here hides older data of the database it is ingested into, never an entry of its own file.
+    """
+
+    cdef BuilderC* b
+    cdef readonly object path
+    cdef dict _summary
+    cdef bytes _last
+
+    def __cinit__(self, path, *, compression="lz4", block_size=4096, restart_interval=8, bits_per_key=10, seed=None,
+                  level=0, number=0):
+        cdef BuilderOptions o
+        cdef Status st
+        cdef bytes name
+        _fill_options(&o, compression, block_size, restart_interval, bits_per_key, seed, level, number)
+        self.path = os.path.abspath(os.fsdecode(path))
+        name = os.fsencode(self.path)
+        self.b = <BuilderC*>malloc(sizeof(BuilderC))
+        if self.b == NULL:
+            raise MemoryError("table builder")
+        status_clear(&st)
+        if builder_open(self.b, name, &o, &st) != ST_OK:
+            free(self.b)
+            self.b = NULL
+            raise_status(&st, self.path)
+
+    def __dealloc__(self):
+        self._drop()
+
+    cdef void _drop(self) noexcept:
+        if self.b != NULL:
+            builder_abandon(self.b)
+            free(self.b)
+            self.b = NULL
+
+    cdef int _check_open(self) except -1:
+        if self.b == NULL:
+            raise ClosedError("this SSTWriter is finished or aborted")
+        return 0
+
+    cdef int _failed(self, Status* st) except -1:
+        # The file is half written: nothing can be added to it any more.
+        self._drop()
+        raise_status(st, self.path)
+        return -1
+
+    cdef int _add(self, key, value, uint64_t seq, bint is_delete) except -1:
+        cdef bytes k = _bytes(key, "key")
+        cdef bytes v = _bytes(value, "value")
+        cdef const char* kp = k
+        cdef const char* vp = v
+        cdef size_t kn = <size_t>len(k)
+        cdef size_t vn = <size_t>len(v)
+        cdef Status st
+        cdef int code
+        self._check_open()
+        if kn > MAX_KEY:
+            raise ValueError(f"key of {kn} bytes: at most {MAX_KEY} are allowed")
+        if vn > <size_t>MAX_VALUE:
+            raise ValueError(f"value of {vn} bytes: at most {MAX_VALUE} are allowed")
+        if self._last is not None and k <= self._last:
+            raise ValueError(f"keys must be added in strictly increasing order: {k[:64]!r} after {self._last[:64]!r}")
+        status_clear(&st)
+        with nogil:
+            code = builder_add(self.b, kp, kn, vp, vn, seq, is_delete, xxh3(kp, kn, self.b.o.seed), &st)
+        if code != ST_OK:
+            self._failed(&st)
+        self._last = k
+        return 0
+
+    def put(self, key, value, *, seq=0):
+        self._add(key, value, seq, False)
+
+    def delete(self, key, *, seq=0):
+        self._add(key, b"", seq, True)
+
+    def delete_range(self, start, stop, *, seq=0):
+        cdef bytes a = _bytes(start, "start")
+        cdef bytes z = _bytes(stop, "stop")
+        cdef Status st
+        self._check_open()
+        if len(a) > MAX_KEY or len(z) > MAX_KEY:
+            raise ValueError(f"keys of a range tombstone: at most {MAX_KEY} bytes are allowed")
+        if a >= z:
+            raise ValueError("a range tombstone needs start < stop")
+        status_clear(&st)
+        if builder_add_range_tombstone(self.b, a, <size_t>len(a), z, <size_t>len(z), seq, &st) != ST_OK:
+            self._failed(&st)
+
+    @property
+    def size(self):
+        """Bytes so far, the open block included; the file will be a little larger (filter, index)."""
+        self._check_open()
+        return builder_size(self.b)
+
+    @property
+    def summary(self):
+        """What finish returned, None before."""
+        return self._summary
+
+    def finish(self):
+        """Writes filter, index and footer, syncs file and folder. Returns a dict of what is in the table."""
+        cdef TableSummary s
+        cdef Status st
+        cdef bytes folder = os.fsencode(os.path.dirname(self.path))
+        cdef const char* name = folder
+        cdef int code, err
+        self._check_open()
+        status_clear(&st)
+        with nogil:
+            code = builder_finish(self.b, &s, &st)
+            err = file_sync_dir(name) if code == ST_OK else 0
+        free(self.b)
+        self.b = NULL
+        raise_status(&st, self.path)
+        self._summary = summary_dict(&s)
+        summary_free(&s)
+        if err != 0:
+            fail_io(&st, "fsync of a folder", err)
+            raise_status(&st, os.fsdecode(folder))
+        return self._summary
+
+    def abort(self):
+        """Removes the unfinished file; nothing happens on a finished one."""
+        self._drop()
+
+    def __enter__(self):
+        self._check_open()
+        return self
+
+    def __exit__(self, exc_type, exc, tb):
+        if exc_type is not None:
+            self.abort()
+        elif self.b != NULL:
+            self.finish()
+
+
+cdef class SSTReader:
+    """Reads one table file outside a database: a read-only mapping in key order."""
+
+    cdef Table _table
+    cdef readonly object path
+
+    def __init__(self, path, *, cache_size=8 << 20):
+        self._table = Table(path, 0, BlockCache(cache_size))
+        self.path = self._table.path
+
+    cdef Table _open_table(self):
+        if self._table is None:
+            raise ClosedError("this SSTReader is closed")
+        return self._table
+
+    @property
+    def closed(self):
+        return self._table is None
+
+    @property
+    def table(self):
+        """The data plane's own view of the file: blocks, filter, sequence numbers, deletes."""
+        return self._open_table()
+
+    def get(self, key, default=None):
+        cdef Table t = self._open_table()
+        cdef bytes k = _bytes(key, "key")
+        if not t.may_contain(k):
+            return default
+        found = t.get(k)
+        if found is None or found[0] is None or _hidden(t, k, found[1]):
+            return default
+        return found[0]
+
+    def __getitem__(self, key):
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key):
+        return self.get(key) is not None
+
+    def items(self, start=None, stop=None, *, reverse=False):
+        cdef Table t = self._open_table()
+        for key, value, seq in t.entries(start, stop, reverse=reverse, fill_cache=False):
+            if value is not None and not _hidden(t, key, seq):
+                yield key, value
+
+    def keys(self, start=None, stop=None, *, reverse=False):
+        for key, _ in self.items(start, stop, reverse=reverse):
+            yield key
+
+    def values(self, start=None, stop=None, *, reverse=False):
+        for _, value in self.items(start, stop, reverse=reverse):
+            yield value
+
+    def __iter__(self):
+        return self.keys()
+
+    def __reversed__(self):
+        return self.keys(reverse=True)
+
+    def __len__(self):
+        """Exact: live entries, counted where the table has deletes."""
+        cdef Table t = self._open_table()
+        if t.c.n_deletes == 0 and t.c.n_range_tombstones == 0:
+            return t.c.n_entries
+        return sum(1 for _ in self.keys())
+
+    @property
+    def properties(self):
+        return self._open_table().properties
+
+    @property
+    def filter_info(self):
+        return self._open_table().filter_info
+
+    def verify(self, deep=True):
+        """Findings, an empty list for a sound file; see Table.verify."""
+        return verify_table(self._open_table(), deep=deep)
+
+    def close(self):
+        self._table = None
+
+    def __enter__(self):
+        self._open_table()
+        return self
+
+    def __exit__(self, exc_type, exc, tb):
+        self.close()
+
+
+cdef bint _hidden(Table t, bytes key, uint64_t seq):
+    """Whether a range tombstone of the same file, newer than the entry, covers it."""
+    cdef RangeTombstone r
+    cdef RangeWalk walk
+    cdef const char* k = key
+    cdef size_t n = <size_t>len(key)
+    range_walk_init(&walk, t.c)
+    while range_walk_next(&walk, &r):
+        if lsm_compare(r.start, r.start_len, k, n) > 0:
+            break
+        if r.seq > seq and lsm_compare(k, n, r.stop, r.stop_len) < 0:
+            return True
+    return False

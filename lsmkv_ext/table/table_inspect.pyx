@@ -1,0 +1,151 @@
+"""What lsmkv-tool asks of a table's filter beyond a verdict: fill by block, the bits of one probe, a measured rate."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from lsmkv_ext.block.block cimport BlockC
+from lsmkv_ext.filter.bloom cimport FILTER_BLOCK_BYTES, FilterC, filter_probe_many, lsm_filter_block, lsm_filter_remix
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.status cimport ST_OK, Status, raise_status, status_clear
+from lsmkv_ext.table.table cimport ReadContext, Table, TableC, table_read_block, table_unpin
+from lsmkv_ext.table.format cimport FRAME_TRAILER
+
+from lsmkv_ext.errors import CorruptionError
+
+cdef extern from * nogil:
+    const uint32_t* LSM_FILTER_MUL
+    int lsm_popcount64 "__builtin_popcountll"(unsigned long long x) noexcept
+
+cdef enum:
+    BATCH = 1024
+
+
+cdef uint64_t _ones(const uint8_t* line) noexcept nogil:
+    cdef const uint64_t* words = <const uint64_t*>line
+    cdef uint64_t n = 0
+    for i in range(FILTER_BLOCK_BYTES // 8):
+        n += lsm_popcount64(words[i])
+    return n
+
+
+def filter_fills(Table table not None, uint64_t limit=1 << 14):
+    """Fill (0 to 1) of the filter's blocks in order, averaged over equal runs where there are more than `limit`."""
+    cdef const FilterC* f = &table.c.filter
+    if not f.usable or limit == 0:
+        return []
+    cdef uint64_t cells = min(limit, f.n_blocks)
+    cdef uint64_t each = f.n_blocks // cells, rest = f.n_blocks % cells
+    cdef uint64_t i, at = 0, start, stop, total
+    cdef double* fills = <double*>malloc(cells * sizeof(double))
+    if fills == NULL:
+        raise MemoryError
+    with nogil:
+        for i in range(cells):
+            start = at
+            stop = (i + 1) * each + (i + 1) * rest // cells
+            total = 0
+            while at < stop:
+                total += _ones(f.bits + at * FILTER_BLOCK_BYTES)
+                at += 1
+            fills[i] = <double>total / <double>((stop - start) * FILTER_BLOCK_BYTES * 8)
+    try:
+        return [fills[i] for i in range(cells)]
+    finally:
+        free(fills)
+
+
+def filter_probe_bits(Table table not None, bytes key not None):
+    """One probe in detail: the block, its bits in the order they are tested, which are set, and the verdict."""
+    cdef const FilterC* f = &table.c.filter
+    cdef const char* data = key
+    cdef uint64_t hash_ = xxh3(data, <size_t>len(key), f.seed if f.usable else table.c.seed)
+    if not f.usable:
+        return {"usable": False, "hash": hash_, "block": None, "bits": [], "set": [], "maybe": True}
+    cdef uint64_t block = lsm_filter_block(hash_, f.n_blocks)
+    cdef const uint8_t* line = f.bits + block * FILTER_BLOCK_BYTES
+    cdef uint32_t mixed = lsm_filter_remix(hash_)
+    cdef uint32_t bit
+    bits, found = [], []
+    for i in range(f.k):
+        bit = (mixed * LSM_FILTER_MUL[i]) >> 23
+        bits.append(bit)
+        found.append(bool(line[bit >> 3] >> (bit & 7) & 1))
+    return {"usable": True, "hash": hash_, "block": block, "bits": bits, "set": found, "maybe": all(found)}
+
+
+def filter_positives(Table table not None, uint64_t n, uint64_t salt):
+    """How many of `n` random 16-byte keys (absent from any table but by a chance of 2^-128) the filter lets pass."""
+    cdef const FilterC* f = &table.c.filter
+    cdef uint64_t hashes[BATCH]
+    cdef uint8_t verdicts[BATCH]
+    cdef uint64_t key[2]
+    cdef uint64_t done = 0, positives = 0
+    cdef size_t i, batch
+    with nogil:
+        while done < n:
+            batch = <size_t>min(<uint64_t>BATCH, n - done)
+            for i in range(batch):
+                key[0] = done + i
+                key[1] = salt
+                # Random bytes from a counter: two independent hashes of it.
+                key[0] = xxh3(key, 16, 0x9e3779b97f4a7c15)
+                key[1] = xxh3(key, 16, salt)
+                hashes[i] = xxh3(key, 16, f.seed)
+            filter_probe_many(f, hashes, batch, verdicts)
+            for i in range(batch):
+                positives += verdicts[i]
+            done += batch
+    return positives
+
+
+def describe_blocks(Table table not None):
+    """[{offset, size, raw_size, n_entries, compression, separator, problem}], one per data block. One that cannot be
+    read has a problem instead of the figures that only its inside tells."""
+    cdef TableC* t = table.c
+    cdef ReadContext rc
+    cdef Status st
+    cdef BlockC* b
+    cdef uint32_t i
+    out = []
+    for i, separator in enumerate(table.separators()):
+        memset(&rc, 0, sizeof(ReadContext))
+        rc.gil_held = True
+        rc.scan = True
+        status_clear(&st)
+        b = NULL
+        row = {"offset": t.offsets[i], "size": t.offsets[i + 1] - t.offsets[i], "separator": separator}
+        if table_read_block(t, i, &rc, &b, &st) != ST_OK:
+            try:
+                raise_status(&st, table.path)
+            except CorruptionError as error:
+                row |= {"raw_size": None, "n_entries": None, "compression": None, "problem": str(error)}
+        else:
+            compressed = b.raw_size + FRAME_TRAILER != row["size"]
+            row |= {"raw_size": b.raw_size, "n_entries": b.n_entries, "problem": None}
+            row["compression"] = "lz4" if compressed else None
+            table_unpin(t, b)
+        out.append(row)
+    return out
+
+
+def sections(Table table not None):
+    """[(name, offset, size)] of the file's parts in order; padding and footer included, so that they cover the file."""
+    cdef TableC* t = table.c
+    parts = [
+        ("data", 0, t.data_end),
+        ("index", t.index_at, t.index_size),
+        ("filter", t.filter_at, t.filter_size),
+        ("range tombstones", t.ranges_at, t.ranges_size),
+        ("properties", t.props_at, t.props_size),
+    ]
+    out, at = [], 0
+    for name, offset, size in sorted(parts, key=lambda part: (part[1], part[2])):
+        if size == 0:
+            continue
+        if offset > at:
+            out.append(("padding", at, offset - at))
+        out.append((name, offset, size))
+        at = offset + size
+    out.append(("footer", at, t.file_size - at))
+    return out

@@ -1,0 +1,208 @@
+"""Looks at every byte of a table that has a meaning, and says what is wrong with it and where."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.block.block cimport (
+    BlockC,
+    BlockIter,
+    Entry,
+    block_iter_close,
+    block_iter_first,
+    block_iter_init,
+    block_iter_next,
+    block_iter_set,
+    block_tag,
+)
+from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free
+from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe, filter_problem_text
+from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
+from lsmkv_ext.table.table cimport (
+    RangeTombstone,
+    RangeWalk,
+    ReadContext,
+    Table,
+    TableC,
+    range_walk_init,
+    range_walk_next,
+    table_find_block,
+    table_load_block,
+    table_unpin,
+)
+from lsmkv_ext.table.format cimport PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES
+from lsmkv_ext.table.open cimport table_pread, table_prop
+from lsmkv_ext.port.compare cimport lsm_compare
+
+cdef enum:
+    BAD_ORDER = 1                  # keys not increasing
+    BAD_RANGE = 2                  # key outside the properties' key range
+    BAD_INDEX = 4                  # key outside what the index says of its block
+    BAD_TAG = 8                    # tag byte is not the key's hash: a get would miss it
+    BAD_FILTER = 16                # the filter denies a key: a get would miss it
+
+cdef dict _PROBLEMS = {
+    BAD_ORDER: "keys out of order",
+    BAD_RANGE: "key outside the key range of the properties",
+    BAD_INDEX: "key outside its block's place in the index",
+    BAD_TAG: "hash tag does not match its key",
+    BAD_FILTER: "filter denies a key of the table",
+}
+
+ctypedef struct Totals:
+    uint64_t entries, deletes, key_bytes, value_bytes, min_seq, max_seq
+
+
+cdef int _entry_problems(TableC* t, const BlockC* b, uint32_t block, uint32_t i, const Entry* e,
+                         const GrowBuf* last, bint first) noexcept nogil:
+    cdef uint64_t hash = xxh3(e.key, e.klen, t.seed)
+    cdef int found = 0
+    if not first and lsm_compare(last.data, last.len, e.key, e.klen) >= 0:
+        found |= BAD_ORDER
+    if lsm_compare(e.key, e.klen, t.smallest, t.smallest_len) < 0 \
+            or lsm_compare(e.key, e.klen, t.largest, t.largest_len) > 0:
+        found |= BAD_RANGE
+    if _beside_index(t, block, e):
+        found |= BAD_INDEX
+    if <uint8_t>b.data[b.tags_at + i] != block_tag(hash):
+        found |= BAD_TAG
+    if not filter_probe(&t.filter, hash):
+        found |= BAD_FILTER
+    return found
+
+
+cdef bint _beside_index(TableC* t, uint32_t block, const Entry* e) noexcept nogil:
+    """Whether table_find_block would look for this key elsewhere."""
+    return table_find_block(t, e.key, e.klen) != block
+
+
+cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it, GrowBuf* last,
+                      Totals* n) noexcept nogil:
+    """Problems of the block's entries, ORed together; -1 without memory."""
+    cdef int found = 0
+    cdef uint32_t i = 0
+    if block_iter_set(it, b) != ST_OK:
+        return -1
+    block_iter_first(it)
+    while it.valid:
+        found |= _entry_problems(t, b, block, i, &it.entry, last, n.entries == 0)
+        if buf_assign(last, it.entry.key, it.entry.klen) != 0:
+            return -1
+        n.entries += 1
+        n.deletes += it.entry.is_delete
+        n.key_bytes += it.entry.klen
+        n.value_bytes += it.entry.vlen
+        n.min_seq = min(n.min_seq, it.entry.seq)
+        n.max_seq = max(n.max_seq, it.entry.seq)
+        block_iter_next(it)
+        i += 1
+    return found
+
+
+cdef dict _finding(uint64_t offset, str what):
+    return {"offset": offset, "what": what}
+
+
+cdef list _compare_totals(TableC* t, Totals* n):
+    """Contents against properties; only for a table whose blocks could all be read."""
+    cdef RangeTombstone r
+    cdef RangeWalk walk
+    out = []
+    range_walk_init(&walk, t)
+    while t.global_seq == 0 and range_walk_next(&walk, &r):
+        n.min_seq = min(n.min_seq, r.seq)
+        n.max_seq = max(n.max_seq, r.seq)
+    if n.min_seq > n.max_seq:
+        n.min_seq = 0
+    pairs = [
+        ("n_entries", n.entries, t.n_entries),
+        ("n_deletes", n.deletes, t.n_deletes),
+        ("key_bytes", n.key_bytes, table_prop(t, PROP_KEY_BYTES)),
+        ("value_bytes", n.value_bytes, table_prop(t, PROP_VALUE_BYTES)),
+    ]
+    if t.global_seq == 0 or t.n_range_tombstones == 0:
+        pairs.append(("min_seq", n.min_seq, table_prop(t, PROP_MIN_SEQ)))
+        pairs.append(("max_seq", n.max_seq, table_prop(t, PROP_MAX_SEQ)))
+    for name, counted, stored in pairs:
+        if counted != stored:
+            out.append(_finding(t.props_at, f"properties say {name} = {stored}, the blocks hold {counted}"))
+    return out
+
+
+cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowBuf* last, Totals* n,
+                        list out) except -1:
+    """Appends to `out`; False where the block cannot be read at all."""
+    cdef TableC* t = table.c
+    cdef ReadContext rc
+    cdef Status st
+    cdef BlockC* b = NULL
+    cdef int code, found = 0
+    memset(&rc, 0, sizeof(ReadContext))
+    status_clear(&st)
+    with nogil:
+        code = table_load_block(t, i, &rc, &b, &st)
+        if code == ST_OK:
+            if deep:
+                found = _check_block(t, b, i, it, last, n)
+            table_unpin(t, b)
+    if code == ST_CORRUPT:
+        out.append(_finding(st.offset, f"data block {i}: {st.what.decode()}"))
+        return False
+    raise_status(&st, table.path)
+    if found < 0:
+        raise MemoryError("verify")
+    for bit, what in _PROBLEMS.items():
+        if found & bit:
+            out.append(_finding(t.offsets[i], f"data block {i}: {what}"))
+    return True
+
+
+cdef list _verify_padding(Table table):
+    """The bytes between index and filter are zero: nothing reads them, but a flipped bit there is a failing disk."""
+    cdef TableC* t = table.c
+    cdef uint64_t at = t.index_at + t.index_size
+    cdef char padding[4096]
+    cdef Status st
+    cdef size_t n, i
+    status_clear(&st)
+    while at < t.filter_at:
+        n = <size_t>min(t.filter_at - at, sizeof(padding))
+        table_pread(t, padding, n, at, &st)
+        raise_status(&st, table.path)
+        for i in range(n):
+            if padding[i]:
+                return [_finding(at + i, "padding before the filter is not zero")]
+        at += n
+    return []
+
+
+def verify_table(Table table not None, *, deep=True):
+    """Findings as [{"offset": ..., "what": ...}]; an empty list for a sound table.
+
+    Opening the table has checked footer, properties, index and range tombstones. Here: the filter, every data block's
+    checksum and structure; with `deep` also the order of the keys, each key against index, hash tag, filter and key
+    range, and the contents against the properties. Reads go past the cache, to the file.
+    """
+    cdef TableC* t = table.c
+    cdef BlockIter it
+    cdef GrowBuf last
+    cdef Totals n
+    cdef bint whole = True
+    cdef uint32_t i
+    memset(&last, 0, sizeof(GrowBuf))
+    memset(&n, 0, sizeof(Totals))
+    n.min_seq = <uint64_t>-1
+    block_iter_init(&it)
+    out = _verify_padding(table)
+    if not t.filter.usable and t.filter.problem != FILTER_ABSENT:
+        out.append(_finding(t.filter_at, f"filter unusable: {filter_problem_text(t.filter.problem).decode()}"))
+    try:
+        for i in range(t.n_blocks):
+            if not _verify_block(table, i, deep, &it, &last, &n, out):
+                whole = False
+    finally:
+        block_iter_close(&it)
+        buf_free(&last)
+    if deep and whole:
+        out.extend(_compare_totals(t, &n))
+    return out

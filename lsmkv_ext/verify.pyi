@@ -1,5 +1,0 @@
-from typing import Any
-
-from lsmkv_ext.table import Table
-
-def verify_table(table: Table, *, deep: bool = True) -> list[dict[str, Any]]: ...

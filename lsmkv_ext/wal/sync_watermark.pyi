@@ -1,0 +1,16 @@
+import os
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+NAME: str
+
+@disjoint_base
+class SyncWatermark:
+    path: str
+    def __new__(cls, path: str | os.PathLike[str]) -> Self: ...
+    def close(self) -> None: ...
+
+def read_watermark(path: str | os.PathLike[str]) -> tuple[int, int] | None: ...
+def read_watermark_beside(log_path: str | os.PathLike[str]) -> tuple[int, int] | None: ...
+def damaged_places(path: str | os.PathLike[str]) -> list[int]: ...
