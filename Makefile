@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-SOURCES := $(wildcard lsmkv_ext/*.pyx lsmkv_ext/*.pxd) setup.py
+SOURCES := $(shell find lsmkv_ext bench -name "*.pyx" -o -name "*.pxd") setup.py
 
 .PHONY: run test build lint clean bench bench-full crash fuzz soak asan asan-cut tsan dist-check
 
@@ -90,11 +90,12 @@ dist-check:
 lint: build
 	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter
 	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests setup.py
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint lsmkv_ext/*.pyx lsmkv_ext/*.pxd
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint $(filter-out setup.py,$(SOURCES))
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --allowlist stubtest-allowlist.txt --ignore-unused-allowlist \
-	    $(patsubst lsmkv_ext/%.pyi,lsmkv_ext.%,$(wildcard lsmkv_ext/*.pyi))
+	    $(subst /,.,$(basename $(shell find lsmkv_ext -name "*.pyi")))
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/check_cimports.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info lsmkv_ext/*.c lsmkv_ext/*.so lsmkv_ext/*.html
+	rm -rf $(VENV) build dist *.egg-info ; find lsmkv_ext bench -name "*.c" -o -name "*.so" -o -name "*.html" | xargs rm -f

@@ -21,7 +21,7 @@ COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
 ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
 # Modules around the data plane whose speed nobody notices; the compiler's time for them is noticed by all who build.
-COLD = {"inspect", "native", "sst", "status", "unblocked", "uninterruptible", "verify"}
+COLD = {"codecs", "sst", "status", "table_inspect", "unblocked", "uninterruptible", "verify"}
 
 compile_args = ["-std=c11", "-fno-strict-aliasing", "-Wno-unused-function", "-fvisibility=hidden"]
 compile_args.append("-g" if DEBUG or SANITIZE else "-g0")
@@ -55,7 +55,7 @@ DIRECTIVES = {
 
 extensions = [
     Extension(
-        f"lsmkv_ext.{source.stem}",
+        ".".join(source.with_suffix("").parts),
         [str(source)],
         extra_compile_args=[*compile_args, optimize(source.stem)],
         extra_link_args=link_args,
@@ -66,7 +66,7 @@ extensions = [
             ("CYTHON_USE_MODULE_STATE", "0"),
         ],
     )
-    for source in sorted(Path("lsmkv_ext").glob("*.pyx"))
+    for source in sorted(Path("lsmkv_ext").rglob("*.pyx"))
     if not ONLY or source.stem in ONLY
 ]
 

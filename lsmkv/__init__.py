@@ -27,7 +27,7 @@ from lsmkv.errors import (
 )
 from lsmkv.recovery.maintenance import Report, destroy, verify
 from lsmkv.stats.metrics import Stats
-from lsmkv.recovery.open import open_database
+from lsmkv.open_database import open_database
 from lsmkv.options import Options
 from lsmkv.filters.planner import plan
 from lsmkv.recovery.repair import RepairReport, repair

@@ -79,7 +79,7 @@ def test_unknown_path_is_refused():
 
 def test_environment_forces_the_fallback():
     shown = subprocess.run(
-        [sys.executable, "-c", "from lsmkv_ext import native; print(codecs.describe()['xxh3'])"],
+        [sys.executable, "-c", "from lsmkv_ext.port import codecs; print(codecs.describe()['xxh3'])"],
         env={**os.environ, "LSMKV_NATIVE": "python"},
         capture_output=True,
         text=True,

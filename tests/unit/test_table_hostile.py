@@ -104,7 +104,7 @@ def test_a_small_table_could_ask_for_gigabytes(tmp_path, original, forge):
     code = (
         "import resource, sys\n"
         "from lsmkv_ext.errors import CorruptionError\n"
-        "from lsmkv_ext.table import Table\n"
+        "from lsmkv_ext.table.table import Table\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10\n"
         "before = peak()\n"
         "try:\n"
