@@ -157,7 +157,11 @@ def open_to_read(path: str) -> BinaryIO:
 def read_bounded(path: str, limit: int) -> bytes:
     """All of a small file; CorruptionError when it is larger than any valid one."""
     with open_to_read(path) as file:
-        data = file.read(limit + 1)
+        return read_at_most(file, limit, path)
+
+
+def read_at_most(file: BinaryIO, limit: int, path: str) -> bytes:
+    data = file.read(limit + 1)
     if len(data) > limit:
         raise CorruptionError(f"file is larger than {limit} bytes", path, limit)
     return data
@@ -320,7 +324,12 @@ def _record_problem(data: bytes, at: int, ordinal: int, number: int) -> str | No
 def read_manifest(directory: str, number: int) -> ManifestState:
     """Strict: anything but a torn tail is CorruptionError. A manifest without any record is none."""
     path = filenames.manifest_path(directory, number)
-    data = read_bounded(path, MAX_RECORD)
+    with open_to_read(path) as file:
+        return decode_manifest(file, number, path)
+
+
+def decode_manifest(file: BinaryIO, number: int, path: str) -> ManifestState:
+    data = read_at_most(file, MAX_RECORD, path)
     state = ManifestState(number)
     for _ in scan(data, number, path, state):
         pass
