@@ -35,6 +35,9 @@ def _open(directory: str, flag: str, options: Options) -> DB:
     recovery.create_directory(directory)
     lock = DatabaseLock(directory)
     try:
+        if flag == "w" and not recovery.exists(directory):
+            # Destroyed before we had the lock.
+            raise IOError(errno.ENOENT, "there is no database", directory)
         if flag == "n":
             maintenance.remove_files(directory)
         report = RecoveryReport()
