@@ -14,7 +14,7 @@ import threading
 
 from lsmkv import filenames
 from lsmkv.errors import LockError
-from lsmkv.version.manifest import open_above_stdio
+from lsmkv.version.manifest import is_named, open_above_stdio
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 _RECORD = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: to the end), process
@@ -50,7 +50,7 @@ class DatabaseLock:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
-                if _names(path, fd):
+                if is_named(fd, path):
                     return fd
             except OSError as error:
                 os.close(fd)
@@ -76,14 +76,6 @@ class DatabaseLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _names(path: str, fd: int) -> bool:
-    """Whether `path` is the name of the open file."""
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False
 
 
 def is_locked(directory: str) -> bool:

@@ -28,6 +28,7 @@ from lsmkv.log_supply import new_log, new_memtable
 from lsmkv.version.manifest import (
     ManifestState,
     decode_manifest,
+    is_named,
     open_to_read,
     read_current,
     replace_file,
@@ -260,7 +261,7 @@ def _read_once(directory: str, options: Options, report: RecoveryReport) -> Vers
     # Open until the end: no other file gets its inode meanwhile.
     with _open_manifest(directory) as (file, number, path):
         versions = _read_files(directory, decode_manifest(file, number, path), options, report)
-        if not os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
+        if not is_named(file.fileno(), path):
             # A database made anew uses the same file numbers: what was read may be of both.
             raise CorruptionError("the manifest was replaced while its files were read", path)
     report.seconds = time.monotonic() - began

@@ -79,6 +79,14 @@ def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
     return fd
 
 
+def is_named(fd: int, path: str) -> bool:
+    """Whether `path` is still a name of the open file: others may have replaced or removed it."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def write_all(fd: int, data: bytes, path: str) -> None:
     view = memoryview(data)
     while view:
