@@ -5,8 +5,11 @@ suffice.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from lsmkv import filenames
 from lsmkv.errors import IOError
@@ -14,6 +17,7 @@ from lsmkv.version.manifest import (
     ManifestState,
     ManifestWriter,
     io_errors,
+    is_named,
     open_above_stdio,
     replace_file,
     snapshot_edit,
@@ -30,24 +34,81 @@ from lsmkv_ext.port.uninterruptible import uninterruptible
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
 
 
+# The folder inside `dest`.checkpoint that becomes `dest`. No database looks like that, so what a killed checkpoint left
+# there is known to be ours.
+PARTIAL = "partial"
+
+
 def create(versions: VersionSet, dest: str) -> None:
     """Builds in a folder beside `dest` and renames it: `dest` is a whole database or not there."""
+    with io_errors("checkpoint", dest):
+        _refuse_existing(dest)
+        with _working_folder(dest) as working:
+            _refuse_existing(dest)
+            _build(versions, working)
+            os.rename(working, dest)
+            sync_directory(os.path.dirname(dest))
+
+
+def _refuse_existing(dest: str) -> None:
     if os.path.lexists(dest):
         raise IOError(errno.EEXIST, "the destination exists", dest)
-    with io_errors("checkpoint", dest):
-        _create(versions, dest)
 
 
-def _create(versions: VersionSet, dest: str) -> None:
-    working = dest + ".checkpoint"
+@contextmanager
+def _working_folder(dest: str) -> Iterator[str]:
+    """An empty folder, locked against other checkpoints to `dest`. Removed unless it was renamed."""
+    around = dest + ".checkpoint"
+    working = os.path.join(around, PARTIAL)
+    fd = _lock_folder(around)
+    try:
+        _remove_left_over(around, working)
+        os.mkdir(working, 0o700)
+        try:
+            yield working
+        except BaseException:
+            shutil.rmtree(working, ignore_errors=True)
+            raise
+    finally:
+        with suppress(OSError):  # not empty: the files of others
+            os.rmdir(around)
+        os.close(fd)
 
+
+def _remove_left_over(around: str, working: str) -> None:
+    """What a killed checkpoint left. Refuses a folder with anything else in it."""
+    inside = os.listdir(working) if os.path.lexists(working) else []
+    strangers = {*os.listdir(around)} - {PARTIAL} or {name for name in inside if filenames.parse(name) is None}
+    if strangers:
+        raise IOError(errno.EEXIST, f"holds {min(strangers)}, which is not of a checkpoint", around)
+    if os.path.lexists(working):
+        shutil.rmtree(working)
+
+
+def _lock_folder(path: str) -> int:
+    while True:
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        with io_errors("open", path):
+            fd = open_above_stdio(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_named(fd, path):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            raise IOError(errno.EBUSY, "another checkpoint to this place is under way", path) from None
+        # The checkpoint that had it is done and removed it.
+        os.close(fd)
+
+
+def _build(versions: VersionSet, working: str) -> None:
     def moment() -> tuple[Version, int, int, dict[int, Table]]:
         with versions.lock:
             # Holding the tables keeps their files from being removed while they are linked.
             return versions.current, versions.state.seed, versions.state.last_seq, dict(versions.tables)
 
     version, seed, last_seq, held = uninterruptible(moment)
-    os.mkdir(working, 0o700)
     try:
         for f in version.files():
             link_or_copy(
@@ -58,11 +119,6 @@ def _create(versions: VersionSet, dest: str) -> None:
         ManifestWriter(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()
         write_current(working, highest + 1)
         replace_file(working, filenames.OPTIONS, versions.options.encode())
-        os.rename(working, dest)
-        sync_directory(os.path.dirname(dest))
-    except BaseException:
-        shutil.rmtree(working, ignore_errors=True)
-        raise
     finally:
         del held
 

@@ -78,16 +78,12 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def __init__(
         self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None, last_seq: int
     ) -> None:
-        self._versions = versions
         self._lock = lock
         self._pid = os.getpid()
         self._closing = threading.Lock()
         self._debts: tuple[Version, Options, frozenset[int]] | None = None
         self._seek_heavy: frozenset[int] = frozenset()
-        self.recovery_report = report
-        self._jobs: Jobs = Jobs(versions)
-        self._logs: LogSupply = LogSupply(versions)
-        self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs)
+        self._attach(versions, report)
         options = versions.options
         self._configure(
             versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync
@@ -106,6 +102,13 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
                 self._shut(flush=False)
                 raise
         lifecycle.register(self)
+
+    def _attach(self, versions: VersionSet, report: RecoveryReport) -> None:
+        self._versions = versions
+        self.recovery_report = report
+        self._jobs: Jobs = Jobs(versions)
+        self._logs: LogSupply = LogSupply(versions)
+        self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs)
 
     def _wire(self) -> None:
         """The background refers to the database weakly, so that one nobody holds any more can be
@@ -349,7 +352,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         with versions.lock:
             version = versions.current
             infos = versions.filter_infos()
-        return policy.debts(version, self._jobs.policy(version), infos, self.seed)
+        return policy.debts(version, self._jobs.policy(version), infos, versions.state.seed)
 
     def _payable_debt(self) -> dict[int, str]:
         """Without tables hashed with another seed (it is in their blocks too) and tables without any key."""
@@ -418,8 +421,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._scheduler.call(lambda: ingest.ingest(self, given, move))
 
     def refresh(self) -> None:
-        """A read-only handle sees what was written since it was opened. On a writing handle there is nothing
-        to do.
+        """A read-only handle sees what was written since it was opened, or the database that took its place.
+        On a writing handle there is nothing to do.
         """
         self._check_open()
         if self.readonly:
@@ -432,9 +435,10 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             report = RecoveryReport()
             versions = recovery.open_for_reading(self.path, self.options, report)
             memtables = versions.memtables() or [recovery.empty_memtable(versions)]
-            self._refresh(versions.table_levels(), memtables, versions.state.last_seq)
-            self._versions = versions
-            self.recovery_report = report
+            state = versions.state
+            self._refresh(versions.table_levels(), memtables, state.last_seq, state.seed)
+            # All of it: whatever knew the old state would keep its tables open.
+            self._attach(versions, report)
 
     # Seeing ------------------------------------------------------------------------------------------------
 

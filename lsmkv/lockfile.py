@@ -1,16 +1,24 @@
-"""One writer per database: LOCK by flock across processes, and a registry by real path within one."""
+"""One writer per database: LOCK by flock across processes, and a registry by real path within one.
+
+A flock can only be tested by taking it, which would keep a writer out. The writer therefore also holds a record lock
+(of the open file, F_OFD_SETLK) on LOCK: F_OFD_GETLK tests it without taking it.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import struct
 import threading
 
 from lsmkv import filenames
 from lsmkv.errors import LockError
-from lsmkv.version.manifest import open_above_stdio
+from lsmkv.version.manifest import is_named, open_above_stdio
 from lsmkv_ext.port.uninterruptible import uninterruptible
+
+_RECORD = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: to the end), process
+_WHOLE_FILE = _RECORD.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 _guard = threading.Lock()
 _held: dict[str, DatabaseLock] = {}
@@ -37,15 +45,20 @@ class DatabaseLock:
 
     def _acquire(self) -> int:
         path = os.path.join(self.directory, filenames.LOCK)
-        fd = open_above_stdio(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        while True:
+            fd = open_above_stdio(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+                if is_named(fd, path):
+                    return fd
+            except OSError as error:
+                os.close(fd)
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise LockError(error.errno, "another process has the database open", path) from None
+                raise
+            # `destroy` removed the file before we had its lock.
             os.close(fd)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise LockError(error.errno, "another process has the database open", path) from None
-            raise
-        return fd
 
     def release(self) -> None:
         uninterruptible(self._give_back, defer_interrupt=True)
@@ -66,19 +79,17 @@ class DatabaseLock:
 
 
 def is_locked(directory: str) -> bool:
-    """Whether a writer has the database open, here or elsewhere. Changes nothing."""
+    """Whether a writer has the database open, here or elsewhere. Changes nothing and keeps nobody out."""
     path = os.path.join(directory, filenames.LOCK)
     try:
         fd = open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        held = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)
     finally:
         os.close(fd)
-    return False
+    return bool(_RECORD.unpack(held)[0] != fcntl.F_UNLCK)
 
 
 def _after_fork_in_child() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from lsmkv import filenames
+from lsmkv import filenames, ownership
 from lsmkv.recovery import maintenance, recovery
 from lsmkv.db import DB
 from lsmkv.errors import Error, IOError, OptionError
@@ -33,8 +33,13 @@ def _open(directory: str, flag: str, options: Options) -> DB:
     if flag == "r":
         return _open_for_reading(directory, options)
     recovery.create_directory(directory)
+    if flag == "n" or not recovery.exists(directory):
+        ownership.refuse_strangers(directory)
     lock = DatabaseLock(directory)
     try:
+        if flag == "w" and not recovery.exists(directory):
+            # Destroyed before we had the lock.
+            raise IOError(errno.ENOENT, "there is no database", directory)
         if flag == "n":
             maintenance.remove_files(directory)
         report = RecoveryReport()

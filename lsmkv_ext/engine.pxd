@@ -40,7 +40,7 @@ cdef class Engine:
     cdef Memtable active_
     cdef LogWriter log_
     cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the current one
-    cdef readonly uint64_t seed
+    cdef readonly uint64_t seed  # of the database in state_; a state that is held may be of another (_refresh)
     cdef uint64_t visible       # sequence number up to which everybody may look
     cdef bint sync_default
     cdef readonly bint readonly

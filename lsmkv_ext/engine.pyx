@@ -204,9 +204,10 @@ cdef class Engine:
         self.set_seek_limit()
         self.old_logs = [log for log in self.old_logs if oldest and log.number >= oldest]
 
-    def _refresh(self, levels, memtables, uint64_t last_seq):
-        """A read-only handle moves on to a newer state."""
-        state = ReadState(memtables, levels, self.seed)
+    def _refresh(self, levels, memtables, uint64_t last_seq, uint64_t seed):
+        """A read-only handle moves on to a newer state, or to another database in the same place."""
+        state = ReadState(memtables, levels, seed)
+        self.seed = seed
         self.state_ = state
         self.generation += 1
         self.active_ = memtables[0]
@@ -610,7 +611,7 @@ cdef class Engine:
         cdef void* row
         q.key = key
         q.klen = klen
-        q.hash = xxh3(key, klen, self.seed)
+        q.hash = xxh3(key, klen, state.c.seed)
         row_cache_prefetch(&self.row_cache, q.hash)
         prefetch_lookup(&state.c, &q, self.row_cache.row_cache == NULL or self.row_cache.bypassed)
         q.snapshot = snapshot
@@ -723,7 +724,6 @@ cdef class Engine:
         cdef ReadContext rc
         cdef Status st
         cdef ReadStateC* v = &state.c
-        cdef uint64_t seed = self.seed
         cdef list out = [None] * n
         cdef object key
         cdef list copies = None
@@ -755,7 +755,7 @@ cdef class Engine:
             self.handle.inflight += 1
             with nogil:
                 for i in range(n):
-                    queries[i].hash = xxh3(queries[i].key, queries[i].klen, seed)
+                    queries[i].hash = xxh3(queries[i].key, queries[i].klen, v.seed)
                 probe_many(v, queries, n, &rc, local, &st)
             self.handle.inflight -= 1
             read_state_drain(v)
@@ -859,7 +859,7 @@ cdef class Engine:
         cdef int i, level
         cdef MemEntry* e
         cdef uint64_t covered, began
-        cdef uint64_t hash = xxh3(<const char*>key, len(key), self.seed)
+        cdef uint64_t hash = xxh3(<const char*>key, len(key), v.seed)
         for i in range(v.n_memtables):
             began = lsm_now_ns()
             e = mem_find(v.memtables[i], key, len(key), hash, self.visible)

@@ -54,7 +54,6 @@ class Jobs:
 
     def __init__(self, versions: VersionSet) -> None:
         self.versions = versions
-        self.seed = versions.state.seed
         # Wired by the database: what its readers did so far, for filters that follow them.
         self.read_counters: Callable[[], Mapping[str, Any]] = dict
         self._lock = threading.Lock()
@@ -172,7 +171,7 @@ class Jobs:
             "compression": options.compression_at(level),
             "block_size": options.block_size,
             "millibits": self.millibits(version, level, span),
-            "seed": self.seed,
+            "seed": self.versions.state.seed,
             "verify_filters": options.verify_filters,
             "prefix": options.prefix,
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from lsmkv import filenames
+from lsmkv import filenames, ownership
 from lsmkv.version import manifest
 from lsmkv.recovery import recovery
 from lsmkv.errors import CorruptionError
@@ -255,14 +255,15 @@ def _destroy(directory: str) -> None:
     manifest.refuse_foreign(directory)
     lock = DatabaseLock(directory)
     try:
-        remove_files(directory)
+        # First, while CURRENT shows that it is ours.
         lost = os.path.join(directory, filenames.LOST)
         if os.path.isdir(lost) and not os.path.islink(lost):
-            remove_files(lost)
+            _remove(lost, everything=ownership.is_database(directory))
             with suppress(OSError):
                 os.rmdir(lost)
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(directory, filenames.LOCK))
+        remove_files(directory)
+        if _size(lock_path := os.path.join(directory, filenames.LOCK)) == 0:
+            os.unlink(lock_path)
     finally:
         lock.release()
     with suppress(OSError):
@@ -270,9 +271,18 @@ def _destroy(directory: str) -> None:
 
 
 def remove_files(directory: str) -> None:
-    """All files of ours but LOCK. CURRENT goes first: what is left of a half removed database is none."""
+    """All files of ours but LOCK."""
     manifest.refuse_foreign(directory)
-    listing = [name for name, kind, _ in filenames.list_directory(directory) if kind is not Kind.LOCK]
-    for name in sorted(listing, key=lambda name: name != filenames.CURRENT):
+    _remove(directory, everything=ownership.is_database(directory))
+
+
+def _remove(directory: str, everything: bool) -> None:
+    """Files with names of ours but LOCK: everything, or those whose contents show that they are ours."""
+    listing = [(name, kind) for name, kind, _ in filenames.list_directory(directory) if kind is not Kind.LOCK]
+    known = {name for name, kind in listing if ownership.recognised(directory, name, kind)}
+    names = [name for name, _ in listing if everything or name in known]
+    # Nothing but CURRENT shows that the damaged files are ours, so they go before it. The rest follows: what is left of
+    # a half removed database is none.
+    for name in sorted(names, key=lambda name: (name in known, name != filenames.CURRENT)):
         os.unlink(os.path.join(directory, name))
     manifest.sync_directory(directory)

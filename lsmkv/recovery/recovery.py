@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from lsmkv import filenames
 from lsmkv.version.edit import VersionEdit
@@ -25,7 +25,15 @@ from lsmkv.filenames import Kind
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.lockfile import is_locked
 from lsmkv.log_supply import new_log, new_memtable
-from lsmkv.version.manifest import ManifestState, read_current, read_manifest, replace_file, sync_directory
+from lsmkv.version.manifest import (
+    ManifestState,
+    decode_manifest,
+    is_named,
+    open_to_read,
+    read_current,
+    replace_file,
+    sync_directory,
+)
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.version import FileMeta
@@ -84,15 +92,24 @@ class RecoveryReport:
 
 
 def read_state(directory: str) -> ManifestState:
+    with _open_manifest(directory) as (file, number, path):
+        return decode_manifest(file, number, path)
+
+
+@contextmanager
+def _open_manifest(directory: str) -> Iterator[tuple[BinaryIO, int, str]]:
+    """The manifest that CURRENT names, its number and its path."""
     try:
         number = read_current(directory)
     except FileNotFoundError:
         raise CorruptionError("CURRENT is missing", os.path.join(directory, filenames.CURRENT)) from None
+    path = filenames.manifest_path(directory, number)
     try:
-        return read_manifest(directory, number)
+        file = open_to_read(path)
     except FileNotFoundError:
-        path = filenames.manifest_path(directory, number)
         raise CorruptionError("the manifest that CURRENT names is missing", path) from None
+    with file:
+        yield file, number, path
 
 
 def exists(directory: str) -> bool:
@@ -241,7 +258,19 @@ def _worth_another_look(directory: str, attempt: int) -> bool:
 def _read_once(directory: str, options: Options, report: RecoveryReport) -> VersionSet:
     report.__init__()  # type: ignore[misc]
     began = time.monotonic()
-    state = read_state(directory)
+    # Open until the end: no other file gets its inode meanwhile.
+    with _open_manifest(directory) as (file, number, path):
+        versions = _read_files(directory, decode_manifest(file, number, path), options, report)
+        if not is_named(file.fileno(), path):
+            # A database made anew uses the same file numbers: what was read may be of both.
+            raise CorruptionError("the manifest was replaced while its files were read", path)
+    report.seconds = time.monotonic() - began
+    return versions
+
+
+def _read_files(
+    directory: str, state: ManifestState, options: Options, report: RecoveryReport
+) -> VersionSet:
     cache = BlockCache(options.block_bytes)
     fds = FdCache(file_limit(options))
     # Logs first: what a flush turned into a table meanwhile is then in both, never in neither.
@@ -256,7 +285,6 @@ def _read_once(directory: str, options: Options, report: RecoveryReport) -> Vers
     report.tables = len(added)
     state.last_seq = last_seq
     report.manifest_torn_bytes = state.torn_bytes
-    report.seconds = time.monotonic() - began
     return versions
 
 

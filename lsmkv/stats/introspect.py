@@ -37,7 +37,7 @@ def stats(db: DB) -> Stats:
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }
         infos = versions.filter_infos()
-    owed = policy.debts(version, db._jobs.policy(version), infos, db.seed)
+    owed = policy.debts(version, db._jobs.policy(version), infos, versions.state.seed)
     tables = [
         table_info(level, f, infos[f.number], owed.get(f.number))
         for level, files in enumerate(version.levels)

@@ -79,6 +79,14 @@ def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
     return fd
 
 
+def is_named(fd: int, path: str) -> bool:
+    """Whether `path` is still a name of the open file: others may have replaced or removed it."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def write_all(fd: int, data: bytes, path: str) -> None:
     view = memoryview(data)
     while view:
@@ -157,7 +165,11 @@ def open_to_read(path: str) -> BinaryIO:
 def read_bounded(path: str, limit: int) -> bytes:
     """All of a small file; CorruptionError when it is larger than any valid one."""
     with open_to_read(path) as file:
-        data = file.read(limit + 1)
+        return read_at_most(file, limit, path)
+
+
+def read_at_most(file: BinaryIO, limit: int, path: str) -> bytes:
+    data = file.read(limit + 1)
     if len(data) > limit:
         raise CorruptionError(f"file is larger than {limit} bytes", path, limit)
     return data
@@ -320,7 +332,12 @@ def _record_problem(data: bytes, at: int, ordinal: int, number: int) -> str | No
 def read_manifest(directory: str, number: int) -> ManifestState:
     """Strict: anything but a torn tail is CorruptionError. A manifest without any record is none."""
     path = filenames.manifest_path(directory, number)
-    data = read_bounded(path, MAX_RECORD)
+    with open_to_read(path) as file:
+        return decode_manifest(file, number, path)
+
+
+def decode_manifest(file: BinaryIO, number: int, path: str) -> ManifestState:
+    data = read_at_most(file, MAX_RECORD, path)
     state = ManifestState(number)
     for _ in scan(data, number, path, state):
         pass

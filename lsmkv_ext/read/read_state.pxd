@@ -78,6 +78,7 @@ ctypedef struct LevelC:
     uint64_t* last8             # of each slot, side by side for the search
 
 ctypedef struct ReadStateC:
+    uint64_t seed               # of the hashes that lookups in this state take
     int n_memtables
     MemC** memtables            # newest first; [0] is the one being written
     int n_levels
@@ -89,14 +90,13 @@ ctypedef struct ReadStateC:
     const char* common          # borrowed from a table: the bytes that all bounds of all tables begin with
     size_t common_len
     bint table_ranges           # some table holds range tombstones
-    uint64_t seed
     CacheC* cache               # borrowed; NULL while there is no table
     int hit_bias                    # rises with each get that a table answers, sinks with each that none does; GIL held
 
 ctypedef struct Lookup:
     const char* key
     size_t klen
-    uint64_t hash               # with the database's seed
+    uint64_t hash               # with the state's seed
     uint64_t snapshot
     bint skip_bottom_filter
     bint found

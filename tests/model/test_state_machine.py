@@ -73,9 +73,11 @@ class Machine(RuleBasedStateMachine):
         self.model = SortedDict()
         self.held = []
         self.db = lsmkv.open(self.path, **self.options)
+        self.open_reader()
 
     def teardown(self):
         if hasattr(self, "db"):
+            self.reader.close()
             self.db.close()
             assert lsmkv.verify(self.path).findings == []
             shutil.rmtree(self.folder)
@@ -237,6 +239,7 @@ class Machine(RuleBasedStateMachine):
                 snapshot.get(key)
             return
         assert snapshot.get(key) == model.get(key)
+        assert snapshot.multi_get(list(model)) == list(model.values())
         assert list(snapshot.items()) == list(model.items())
         assert list(snapshot.items(reverse=True)) == list(model.items())[::-1]
 
@@ -288,12 +291,48 @@ class Machine(RuleBasedStateMachine):
         self.db = lsmkv.open(self.path, **self.options)
         assert self.db.recovery_report.torn == []
 
+    @rule(count=st.integers(0, 60), fill=st.integers(0, 255))
+    def recreate(self, count, fill):
+        """Another database in the same place, under the reader of the old one."""
+        self.db.close()
+        self.db = lsmkv.open(self.path, "n", **self.options)
+        self.model = SortedDict()
+        self.put_many(0, count, fill)
+
+    # A read-only handle: its state is that of its last refresh, whatever the writer does
+
+    def open_reader(self):
+        self.reader = lsmkv.open(self.path, "r", **self.options)
+        self.read = SortedDict(self.model)
+        with pytest.raises(lsmkv.ReadOnlyError):
+            self.reader.put(b"a", b"b")
+
     @rule()
-    def read_only_handle(self):
-        with lsmkv.open(self.path, "r", **self.options) as reader:
-            assert list(reader.items()) == list(self.model.items())
-            with pytest.raises(lsmkv.ReadOnlyError):
-                reader.put(b"a", b"b")
+    def reopen_reader(self):
+        self.reader.close()
+        self.open_reader()
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=20))
+    def refresh_reader(self, keys):
+        self.reader.refresh()
+        self.read = SortedDict(self.model)
+        self.read_reader(keys)
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=20))
+    def read_reader(self, keys):
+        assert list(self.reader.items()) == list(self.read.items())
+        for some in (keys, list(self.read)):
+            expected = [self.read.get(key) for key in some]
+            assert [self.reader.get(key) for key in some] == expected
+            assert self.reader.multi_get(some) == expected
+            assert [key in self.reader for key in some] == [key in self.read for key in some]
+        assert self.reader.explain(keys[0]).found == (keys[0] in self.read)
+
+    @rule(target=snapshots)
+    def snapshot_of_reader(self):
+        pair = (self.reader.snapshot(), SortedDict(self.read))
+        self.held.append(pair)
+        return pair
 
     @invariant()
     def levels_are_sound(self):

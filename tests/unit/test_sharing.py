@@ -4,10 +4,13 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
 import lsmkv
+from lsmkv import checkpoint
+from lsmkv.recovery import recovery
 
 TINY = {
     "write_buffer_size": 8192,
@@ -169,6 +172,118 @@ def test_a_reader_with_too_few_descriptors_read_the_tables_of_another_database(p
         assert set(reader.values()) == {b"w" * 50}
 
 
+def put_in_place(path, how, flushed):
+    """Another database takes the place of the one at `path`: 1000 keys, in tables or in the log."""
+    if how == "destroyed":
+        lsmkv.destroy(path)
+    if how != "renamed":
+        db = lsmkv.open(path, "n" if how == "flag n" else "c", **TINY)
+    else:
+        other = path.with_name("other")
+        db = lsmkv.open(other, **TINY)
+        os.rename(path, path.with_name("old"))
+    fill(db, 1000, value=b"w")
+    if flushed:
+        db.compact_range()
+    if how == "renamed":
+        db.close()
+        os.rename(other, path)
+        db = lsmkv.open(path)
+    return db
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("how", ["flag n", "destroyed", "renamed"])
+def test_a_reader_refreshes_onto_another_database_in_the_same_place(path, how, flushed):
+    keys = [b"key%06d" % i for i in range(1000)]
+    with lsmkv.open(path, **TINY) as db:
+        fill(db, 500)
+        db.compact_range()
+        fill(db, 100, start=500)
+    with lsmkv.open(path, "r", filter_shadow_ratio=1.0) as reader:
+        for _ in range(3):  # into the row cache
+            assert reader.get(keys[0]) == b"v" * 50
+        old, walk = reader.snapshot(), reader.iterator(include_value=False)
+        assert next(walk) == keys[0]
+        with put_in_place(path, how, flushed) as db:
+            reader.refresh()
+            assert reader.seed == db.seed
+            assert list(reader.items()) == [(key, b"w" * 50) for key in keys]
+            assert [reader.get(key) for key in keys] == [b"w" * 50] * 1000
+            assert reader.multi_get(keys) == [b"w" * 50] * 1000
+            assert all(key in reader and reader.explain(key).found for key in keys)
+            assert b"key001000" not in reader
+            assert reader.filter_debt() == {} and reader.stats().shadow.wrong == 0
+            with reader.snapshot() as now:
+                assert now.multi_get(keys) == [now[key] for key in keys] == [b"w" * 50] * 1000
+            assert old.multi_get(keys) == [old.get(key) for key in keys]
+            assert old.multi_get(keys) == [b"v" * 50] * 600 + [None] * 400
+            assert list(old) == keys[:600] and list(walk) == keys[1:600]
+
+
+def test_a_multi_get_whose_keys_refresh_the_reader_answers_from_one_state(path):
+    keys = [b"key%06d" % i for i in range(10)]
+    with lsmkv.open(path) as db:
+        fill(db, 10)
+    with lsmkv.open(path, "r") as reader:
+
+        def keys_of_a_moment():
+            with lsmkv.open(path, "n") as db:
+                fill(db, 10, value=b"w")
+            reader.refresh()
+            yield from keys
+
+        assert reader.multi_get(keys_of_a_moment()) == [b"v" * 50] * 10
+        assert reader.multi_get(keys) == [b"w" * 50] * 10
+
+
+def test_a_database_made_anew_in_the_middle_of_a_refresh_is_not_mixed_with_the_old_one(path, monkeypatch):
+    """Its file numbers begin anew, and its first table looks like the old one's from outside."""
+
+    def make(*values):
+        with lsmkv.open(path, "n", wal=None) as db:
+            db._scheduler.suspended += 1
+            for value in values:
+                fill(db, 10, value=value)
+                db.flush()
+
+    make(b"v")
+    with lsmkv.open(path, "r") as reader:
+        real, made = recovery.check_logs, []
+
+        def make_anew(*arguments):
+            if not made:
+                made.append(make(b"w", b"x"))
+            return real(*arguments)
+
+        monkeypatch.setattr(recovery, "check_logs", make_anew)
+        reader.refresh()
+        assert made and set(reader.values()) == {b"x" * 50}
+
+
+def test_a_refreshed_reader_lets_go_of_the_tables_it_had(path):
+    with lsmkv.open(path) as db:
+        fill(db, 100)
+        db.flush()
+        with lsmkv.open(path, "r") as reader:
+            fill(db, 100, value=b"w")
+            db.compact_range()
+            with db._versions.lock:
+                db._versions.collect_garbage()
+            assert len(removed_but_open(path)) == 1
+            reader.refresh()
+            assert removed_but_open(path) == []
+
+
+def removed_but_open(path):
+    """Tables without a name that this process still has open."""
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            names.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [name for name in names if name.startswith(str(path)) and name.endswith(".sst (deleted)")]
+
+
 # Checkpoint
 
 
@@ -208,6 +323,59 @@ def test_checkpoint_of_an_empty_database(path, tmp_path):
         db.checkpoint(tmp_path / "copy")
     with lsmkv.open(tmp_path / "copy") as copy:
         assert len(copy) == 0
+
+
+@pytest.mark.parametrize("moment", ["link_or_copy", "write_current", "sync_directory"])
+def test_a_killed_checkpoint_blocked_its_destination_for_ever(path, tmp_path, moment):
+    code = f"""
+import os, lsmkv
+from lsmkv import checkpoint
+checkpoint.{moment} = lambda *_: os.kill(os.getpid(), 9)
+lsmkv.open({str(path)!r}).checkpoint({str(tmp_path / "copy")!r})
+"""
+    with lsmkv.open(path) as db:
+        fill(db)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    with lsmkv.open(path) as db:
+        if moment == "sync_directory":  # renamed by then
+            lsmkv.destroy(tmp_path / "copy")
+        db.checkpoint(tmp_path / "copy")
+    with lsmkv.open(tmp_path / "copy", "r") as copy:
+        assert len(copy) == 500
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["copy", "db"]
+
+
+def test_a_checkpoint_touches_no_folder_that_is_not_its_own(path, tmp_path):
+    """Where it would build lies another database, or the file of a stranger."""
+    taken = tmp_path / "copy.checkpoint"
+    with lsmkv.open(path) as db:
+        db.checkpoint(taken)
+        for _ in range(2):
+            before = sorted(p.name for p in taken.iterdir())
+            with pytest.raises(lsmkv.IOError, match=r"copy\.checkpoint"):
+                db.checkpoint(tmp_path / "copy")
+            assert sorted(p.name for p in taken.iterdir()) == before
+            lsmkv.destroy(taken)
+            (taken / "partial").mkdir(parents=True, exist_ok=True)
+            (taken / "partial" / "notes").write_text("mine")
+    assert (taken / "partial" / "notes").read_text() == "mine"
+
+
+def test_of_two_checkpoints_at_once_to_one_place_the_second_is_refused(path, tmp_path, monkeypatch):
+    with lsmkv.open(path) as db:
+        fill(db)
+        real, refused = checkpoint.write_current, []
+
+        def second(*arguments):
+            with pytest.raises(lsmkv.IOError, match="another checkpoint"):
+                db.checkpoint(tmp_path / "copy")
+            refused.append(True)
+            real(*arguments)
+
+        monkeypatch.setattr(checkpoint, "write_current", second)
+        db.checkpoint(tmp_path / "copy")
+        assert refused
+    assert lsmkv.verify(tmp_path / "copy")
 
 
 # Ingest
