@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import threading
 
 from lsmkv import filenames
 from lsmkv.errors import LockError
 from lsmkv.version.manifest import open_above_stdio
+from lsmkv_ext.finalization import RLock
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
-_guard = threading.Lock()
+_guard = RLock()
 _held: dict[str, DatabaseLock] = {}
 
 
@@ -83,7 +83,7 @@ def is_locked(directory: str) -> bool:
 
 def _after_fork_in_child() -> None:
     global _guard
-    _guard = threading.Lock()
+    _guard = RLock()
     for lock in _held.values():
         lock._abandon()
     _held.clear()
