@@ -31,7 +31,7 @@ def uninterruptible(work, bint defer_interrupt=False):
     try:
         start_new_thread(outcome.run, ())
     except RuntimeError:
-        # No thread to be had: exit hooks run (from Python 3.12 on), or a limit was reached.
+        # No thread to be had: Python 3.12 runs its exit hooks, or a limit was reached.
         _alone = True
         try:
             return work()
