@@ -12,7 +12,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from operator import index
@@ -38,6 +37,7 @@ from lsmkv.version.version_set import VersionSet
 from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -80,7 +80,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     ) -> None:
         self._lock = lock
         self._pid = os.getpid()
-        self._closing = threading.Lock()
+        self._closing = RLock()
         self._debts: tuple[Version, Options, frozenset[int]] | None = None
         self._seek_heavy: frozenset[int] = frozenset()
         self._attach(versions, report)
@@ -303,15 +303,28 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def _rebuild_all(self, level: int | None) -> int:
         # Those that owe now: a table that still owes afterwards would owe for ever.
         waiting = set(self._payable_debt())
-        threads = self.options.max_background_jobs
-        helpers = []
-        with ThreadPoolExecutor(threads, "lsmkv-filters") as pool:
-            # As many as can be had: none while the interpreter ends.
-            with suppress(RuntimeError):
-                for _ in range(threads - 1):
-                    helpers.append(pool.submit(self._rebuild, waiting, level))
-            rebuilt = self._rebuild(waiting, level)
-        return rebuilt + sum(helper.result() for helper in helpers)
+        rebuilt: list[int] = []
+        errors: list[BaseException] = []
+
+        def share() -> None:
+            try:
+                rebuilt.append(self._rebuild(waiting, level))
+            except BaseException as error:
+                errors.append(error)
+
+        helpers: list[threading.Thread] = []
+        # As many as can be had: none while the interpreter ends.
+        with suppress(RuntimeError):
+            for i in range(1, self.options.max_background_jobs):
+                helper = threading.Thread(target=share, name=f"lsmkv-filters-{i}", daemon=True)
+                start_thread(helper)
+                helpers.append(helper)
+        share()
+        for helper in helpers:
+            helper.join()
+        if errors:
+            raise errors[0]
+        return sum(rebuilt)
 
     def _rebuild(self, waiting: set[int], level: int | None) -> int:
         """One thread's share of `waiting`. Tables that vanished meanwhile are left out."""
@@ -426,6 +439,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._check_open()
         if self.readonly:
+            require_running()
             uninterruptible(self._read_again)
 
     def _read_again(self) -> None:
@@ -503,6 +517,9 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         uninterruptible(lambda: self._shut(flush=self.options.wal is None))
 
     def _shut(self, flush: bool) -> None:
+        if is_finalizing():
+            self._abandon(flush)
+            return
         if self._pid != os.getpid():
             return
         with self._closing:
@@ -522,6 +539,20 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             if self._lock is not None:
                 self._versions.collect_garbage()
                 self._lock.release()
+        if problem is not None:
+            raise problem
+
+    def _abandon(self, flush: bool) -> None:
+        """Closes while the interpreter finalizes. The other threads have stopped for good, some perhaps inside a
+        call or a job: what they use stays. What was acknowledged is in the log; without a log it is flushed here.
+        """
+        if self.closed or self._pid != os.getpid():
+            return
+        unlogged = flush and not self.readonly and self.options.wal is None
+        problem = self._last_flush() if unlogged else None
+        # A job that still runs writes files: then the lock goes with the process.
+        if self._close() and self._lock is not None and not self._jobs.running and not self._logs.preparing:
+            self._lock.release()
         if problem is not None:
             raise problem
 
@@ -545,12 +576,16 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     def __del__(self) -> None:
         if getattr(self, "_scheduler", None) is None or self.closed or self._pid != os.getpid():
             return
-        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-        if self._scheduler.owns_this_thread():
-            # Collected in a background thread, which cannot wait for itself.
-            threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
-        else:
-            self._shut(flush=True)
+        message = f"{self!r} was not closed"
+        try:
+            if self._scheduler.owns_this_thread():
+                # Collected in a background thread, which cannot wait for itself.
+                threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
+            else:
+                self._shut(flush=True)
+        finally:
+            # Last: where warnings are errors, it raises.
+            warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
 
 
 def _key(key: Key | None) -> bytes | None:

@@ -10,17 +10,17 @@ import errno
 import fcntl
 import os
 import struct
-import threading
 
 from lsmkv import filenames
 from lsmkv.errors import LockError
 from lsmkv.version.manifest import is_named, open_above_stdio
+from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 _RECORD = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: to the end), process
 _WHOLE_FILE = _RECORD.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
-_guard = threading.Lock()
+_guard = RLock()
 _held: dict[str, DatabaseLock] = {}
 
 
@@ -94,7 +94,7 @@ def is_locked(directory: str) -> bool:
 
 def _after_fork_in_child() -> None:
     global _guard
-    _guard = threading.Lock()
+    _guard = RLock()
     for lock in _held.values():
         lock._abandon()
     _held.clear()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from contextlib import suppress
 
 from lsmkv import filenames
 from lsmkv.errors import SyncError
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.port.finalization import Condition
 from lsmkv_ext.wal.log import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
 
@@ -27,15 +27,15 @@ class LogSupply:
         self.versions = versions
         self.wanted = False  # a log was taken, so another will be
         self._spare: LogWriter | None = None
-        self._preparing = False
+        self.preparing = False  # a log is being made ahead
         self._ending = False
-        self._changed = threading.Condition(versions.lock)
+        self._changed = Condition(versions.lock)
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
         """An empty memtable and its log, durable by name; None without logging. Numbers only grow."""
         with self.versions.lock:
             # What is under way has the smaller number, and recovery reads logs by number: it goes first.
-            self._changed.wait_for(lambda: not self._preparing)
+            self._changed.wait_for(lambda: not self.preparing)
             writer, self._spare = self._spare, None
             self.wanted = self.versions.options.wal is not None and not self._ending
             # Under the lock: the next spare, which is wanted from here on, gets a larger one.
@@ -58,14 +58,14 @@ class LogSupply:
         with self.versions.lock:
             if not self.short:
                 return
-            self._preparing = True
+            self.preparing = True
         writer = None
         try:
             writer = self._create(self.versions.numbers.next(), 0)
         finally:
             with self.versions.lock:
                 self._spare = writer
-                self._preparing = False
+                self.preparing = False
                 self._changed.notify_all()
 
     def stop_preparing(self) -> None:

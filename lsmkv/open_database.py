@@ -11,6 +11,7 @@ from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
 from lsmkv.recovery.recovery import RecoveryReport
+from lsmkv_ext.port.finalization import require_running
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
@@ -19,6 +20,7 @@ def open_database(path: str, flag: str, options: Options) -> DB:
         raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
     try:
         directory = filenames.folder_path(path)
+        require_running()
         # An interrupt ends the wait. What is then opened for nobody closes itself.
         return uninterruptible(lambda: _open(directory, flag, options))
     except Error:

@@ -13,6 +13,7 @@ from lsmkv_ext.block.block cimport BlockC, Entry
 from lsmkv_ext.port.coding cimport get_varint
 from lsmkv_ext.read.iterator cimport Cursor, Iterator, new_cursor, new_iterator
 from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe
+from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
 from lsmkv_ext.wal.log cimport LogC, log_commit, log_reserve, log_sync
 from lsmkv_ext.memtable.memtable cimport (
@@ -277,16 +278,20 @@ cdef class Engine:
         return self.poison
 
     def _close(self):
-        """Refuses newcomers, waits for calls in flight, releases the dependents, drops memtables and tables."""
+        """Refuses newcomers, waits for calls in flight, releases the dependents, drops memtables and tables. False where all stays
+        because a thread has stopped in such a call."""
         if self.handle.closed:
-            return
-        handle_close(self.handle)
+            return True
+        if not handle_close(self.handle):
+            self.writable = False
+            return False
         row_cache_free(&self.row_cache)
         self.writable = False
         self.state_ = None
         self.active_ = None
         self.log_ = None
         self.old_logs = []
+        return True
 
     def _set_last_seq(self, uint64_t seq):
         """For ingest: numbers given to whole tables. Writer slot taken."""
@@ -325,6 +330,8 @@ cdef class Engine:
     cdef int take_turn(self) except -1:
         """In the order of asking: writers that rotate all the time would else keep a flush or a close waiting for ever."""
         cdef uint64_t ticket = self.turn.drawn
+        if self.turn.served != ticket and lsm_finalizing():
+            refuse_finalizing()
         self.turn.drawn += 1
         if self.turn.served != ticket:
             with nogil:
@@ -367,6 +374,8 @@ cdef class Engine:
             began = lsm_now_ns()
             self.writes.stops += 1
             while self.stopped and self.writable and not self.handle.closed:
+                if lsm_finalizing():
+                    refuse_finalizing()
                 with nogil:
                     usleep(500)
                 PyErr_CheckSignals()

@@ -4,7 +4,6 @@ VersionEdit.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from lsmkv.options import Options
 from lsmkv.compaction.picker import GRANDPARENT_FILES, Kind, CompactionPlan
 from lsmkv.version.version import FileMeta, KeyRange, Version
 from lsmkv.version.version_set import VersionSet, file_meta
+from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.rebuild import rebuild_table_filter
@@ -56,7 +56,7 @@ class Jobs:
         self.versions = versions
         # Wired by the database: what its readers did so far, for filters that follow them.
         self.read_counters: Callable[[], Mapping[str, Any]] = dict
-        self._lock = threading.Lock()
+        self._lock = RLock()
         self._running: list[Any] = []
         self._plans: dict[int, Any] = {}  # job of a running compaction, by the identity of its plan
         self._superseded: dict[int, CompactionPlan] = {}  # by their identity; they may not have begun yet
@@ -85,6 +85,10 @@ class Jobs:
     @property
     def cancelled(self) -> bool:
         return self._cancelled
+
+    @property
+    def running(self) -> bool:
+        return bool(self._running)
 
     def run_in(self, ident: int) -> bool:
         """Whether this thread does a part of a job. Without the lock, which it may hold itself."""

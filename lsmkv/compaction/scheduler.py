@@ -27,6 +27,7 @@ from lsmkv.options import Options
 from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose, conflict, pending_bytes, l0_worth_merging
 from lsmkv.version.version import KeyRange, Version
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.port.finalization import Condition, is_finalizing, start_thread
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -154,7 +155,7 @@ class Scheduler:
         self.versions = versions
         self.jobs = jobs
         self.logs = logs
-        self.condition = threading.Condition(versions.lock)
+        self.condition = Condition(versions.lock)
         self.counters: Counters = Counters()
         self.busy: list[tuple[CompactionPlan, int]] = []  # running plans, with the shift counter when they were made
         self.suspended = 0  # > 0: no new automatic compaction
@@ -198,7 +199,7 @@ class Scheduler:
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
         with self.versions.lock:
             self._threads = [each for each in self._threads if each.is_alive()]
-            thread.start()
+            start_thread(thread)
             # Only now: one that could not be started cannot be joined.
             self._threads.append(thread)
 
@@ -567,7 +568,11 @@ class Scheduler:
             self.condition.notify_all()
             while not done():
                 self._check_failed(kinds)
-                self.condition.wait()
+                if is_finalizing() and self.versions.immutables:
+                    # The flush thread has stopped for good.
+                    self._flush(list(self.versions.immutables))
+                else:
+                    self.condition.wait()
 
     def _check_failed(self, kinds: Iterable[str]) -> None:
         self.versions.require_writable()

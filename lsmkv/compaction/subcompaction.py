@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.table.table import Table
 
@@ -55,7 +56,7 @@ class SubcompactionJob:
     ) -> None:
         self._parts = [make(start, stop) for start, stop in pairwise([None, *keys, None])]
         self._discard = discard
-        self._lock = threading.Lock()
+        self._lock = RLock()
         self._error: BaseException | None = None
         self._outcomes: list[dict[str, Any] | None] = [None] * len(self._parts)
         self.threads: list[threading.Thread] = []
@@ -79,7 +80,7 @@ class SubcompactionJob:
                 # Before it runs: what it does may ask whether it is one of ours.
                 self.threads.append(thread)
                 try:
-                    thread.start()
+                    start_thread(thread)
                 except BaseException as error:
                     self.threads.remove(thread)
                     if not isinstance(error, RuntimeError):

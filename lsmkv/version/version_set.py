@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from lsmkv.options import Options
 from lsmkv.version.version import FileMeta, Version
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
+from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.compaction.job import FileNumbers
 from lsmkv_ext.wal.log import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
@@ -59,8 +59,8 @@ class VersionSet:
         self.fds = fds
         self.numbers = numbers
         self._filter_infos: dict[int, dict[str, Any]] = {}
-        self.commit = threading.RLock()
-        self.lock = threading.RLock()
+        self.commit = CommitLock()
+        self.lock = RLock()
         self.manifest: ManifestWriter | None = None
         self._manifest_limit = 0  # of its size
         self.active: Memtable | None = None

@@ -44,4 +44,6 @@ cdef class Dependent:
     cdef void leave(self) noexcept        # off the list; idempotent
     cdef void release(self) noexcept       # frees what it pins; called once, GIL held, nothing in flight
 
-cdef int handle_close(HandleC* handle) except -1                # refuse newcomers, wait for those inside, release the dependents
+# Refuses newcomers, waits for those inside, releases the dependents. False while the interpreter finalizes and a thread has stopped
+# inside: what it uses stays.
+cdef int handle_close(HandleC* handle) except -1

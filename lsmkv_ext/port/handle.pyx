@@ -1,5 +1,7 @@
 from libc.stdlib cimport calloc, free
 
+from lsmkv_ext.port.finalization cimport lsm_finalizing
+
 from lsmkv_ext.errors import ClosedError, ForkError
 
 cdef extern from "<pthread.h>" nogil:
@@ -50,6 +52,8 @@ cdef int handle_close(HandleC* handle) except -1:
     cdef Dependent dependent
     handle.closed = True
     while handle.inflight:
+        if lsm_finalizing():
+            return False
         with nogil:
             usleep(100)
     while handle.first_dependent != NULL:
@@ -60,7 +64,7 @@ cdef int handle_close(HandleC* handle) except -1:
         dependent.next_dependent = NULL
         dependent.prev_dependent = NULL
         dependent.release()
-    return 0
+    return True
 
 
 cdef class Dependent:

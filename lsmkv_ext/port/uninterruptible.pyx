@@ -7,6 +7,8 @@ the main thread only waits. Compiled code, because what is written here must not
 """
 from cpython.exc cimport PyErr_CheckSignals
 
+from lsmkv_ext.port.finalization cimport lsm_finalizing
+
 import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 
@@ -18,6 +20,9 @@ def uninterruptible(work, bint defer_interrupt=False):
     """What `work()` returns or raises. An interrupt ends the wait for it, never the work, which goes on; with `defer_interrupt` it
     is raised when the work has ended, for callers that hold something meanwhile."""
     global _alone
+    if lsm_finalizing():
+        # No other thread would get to run it, and no signal handler runs any more.
+        return work()
     if threading.current_thread() is not threading.main_thread() or _alone:
         return work()
     outcome = _Outcome(work)
@@ -26,7 +31,7 @@ def uninterruptible(work, bint defer_interrupt=False):
     try:
         start_new_thread(outcome.run, ())
     except RuntimeError:
-        # No thread to be had: the interpreter is shutting down, or a limit was reached.
+        # No thread to be had: Python 3.12 runs its exit hooks, or a limit was reached.
         _alone = True
         try:
             return work()
