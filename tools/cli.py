@@ -13,11 +13,11 @@ from lsmkv_tool.command import CONTEXT, LazyGroup
 from lsmkv_tool.exits import INTERRUPTED, USAGE
 
 COMMANDS = {
-    "db": ("lsmkv_tool.db", "A database: look, read, write, maintain."),
-    "sst": ("lsmkv_tool.sst", "Single tables, inside a database or lying anywhere."),
-    "filter": ("lsmkv_tool.filter", "The Bloom filters of tables: what they cost, save and should be."),
-    "wal": ("lsmkv_tool.wal", "Write-ahead logs."),
-    "manifest": ("lsmkv_tool.manifest", "The record of which tables make up the database."),
+    "db": ("lsmkv_tool.db.commands", "A database: look, read, write, maintain."),
+    "sst": ("lsmkv_tool.sst.commands", "Single tables, inside a database or lying anywhere."),
+    "filter": ("lsmkv_tool.filter.commands", "The Bloom filters of tables: what they cost, save and should be."),
+    "wal": ("lsmkv_tool.wal.summary", "Write-ahead logs."),
+    "manifest": ("lsmkv_tool.manifest.reader", "The record of which tables make up the database."),
     "plan": ("lsmkv_tool.plan", "Capacity planning from numbers alone."),
     "verify": ("lsmkv_tool.verify", "Check every byte of a database; exits 1 on any damage."),
     "repair": ("lsmkv_tool.repair", "Rebuild a database from what can be read (dry run by default)."),

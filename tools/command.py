@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from lsmkv_tool import exits, keys
-from lsmkv_tool.output import Output
+from lsmkv_tool.render.output import Output
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 

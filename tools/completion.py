@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lsmkv_tool.command import declare
-from lsmkv_tool.output import Output
+from lsmkv_tool.render.output import Output
 
 
 @declare(example='eval "$(lsmkv-tool completion bash)"')

@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import units
 from lsmkv_tool.command import declare
 from lsmkv_tool.exits import opening
-from lsmkv_tool.output import Column, Output
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Output
 
 FEATURES = ("sse4_2", "avx2", "avx512f", "avx512dq", "bmi2", "asimd", "sve")
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "afs", "ceph"}

@@ -21,8 +21,8 @@ import click
 
 from lsmkv_tool.cli import COMMANDS, cli, run
 from lsmkv_tool.command import ToolCommand
-from lsmkv_tool.output import SCHEMA
-from lsmkv_tool.sample import make
+from lsmkv_tool.render.output import SCHEMA
+from lsmkv_tool.sample_db import make
 
 MAX_LINES = 24
 MAX_WIDTH = 150

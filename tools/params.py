@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import units
+from lsmkv_tool.render import units
 
 
 class Parsed(click.ParamType):

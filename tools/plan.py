@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import params, units
+from lsmkv_tool import params
 from lsmkv_tool.command import declare
 from lsmkv_tool.exits import Usage
-from lsmkv_tool.output import Human, Output, num
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Human, Output, num
 
 LEVELS = [
     num("level", "level", lambda level: f"L{level}"),

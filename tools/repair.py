@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.directory import Folder
 from lsmkv_tool.exits import CannotOpen, opening
-from lsmkv_tool.folder import Folder
-from lsmkv_tool.output import Human, Output
-from lsmkv_tool.progress import Progress
+from lsmkv_tool.render.output import Human, Output
+from lsmkv_tool.render.progress import Progress
 
 
 @declare(example=("lsmkv-tool repair mydb", "lsmkv-tool repair mydb --apply --yes"), changes=True)

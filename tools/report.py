@@ -11,18 +11,21 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import live, page, top_levels, units
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db_look import LEVELS, totals
+from lsmkv_tool.db import level_stats as top_levels
+from lsmkv_tool.db import stats_export as live
+from lsmkv_tool.db.info import LEVELS, totals
 from lsmkv_tool.exits import CannotOpen, opening
-from lsmkv_tool.filter_group import Place
-from lsmkv_tool.filter_look import measure, state_of
-from lsmkv_tool.filter_tune import ADVICE, proposal, reasons
-from lsmkv_tool.keyspace import KeySpace
-from lsmkv_tool.manifest import TIMELINE, Reading, timeline_rows
-from lsmkv_tool.output import Output, num
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.tree import Tree, level_rows, steady
+from lsmkv_tool.filter.advise import ADVICE, proposal, reasons
+from lsmkv_tool.filter.fpr import measure, state_of
+from lsmkv_tool.filter.tables import Place
+from lsmkv_tool.manifest.reader import TIMELINE, Reading, timeline_rows
+from lsmkv_tool.manifest.tree import Tree, level_rows, steady
+from lsmkv_tool.render import html as page
+from lsmkv_tool.render import units
+from lsmkv_tool.render.key_axis import KeySpace
+from lsmkv_tool.render.output import Output, num
+from lsmkv_tool.render.progress import Progress
 
 PROBES = 300_000
 MAX_MAPS = 24

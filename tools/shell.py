@@ -10,7 +10,7 @@ import click
 
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare
-from lsmkv_tool.output import Output
+from lsmkv_tool.render.output import Output
 
 HELP = """Type any command without `lsmkv-tool`: `db info mydb`, `plan --keys 10M`.
   use DB       from now on @ stands for DB, and `get KEY` means `db get DB KEY`
@@ -29,7 +29,7 @@ def expand(words: list[str], database: str | None, shortcuts: frozenset[str]) ->
 
 def _shortcuts() -> frozenset[str]:
     from lsmkv_tool.cli import COMMANDS
-    from lsmkv_tool.db import db
+    from lsmkv_tool.db.commands import db
 
     return frozenset(db.commands) - frozenset(COMMANDS)
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import top_levels, units
 from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.db import level_stats as top_levels
+from lsmkv_tool.db.stats_export import Sample, sample
+from lsmkv_tool.directory import Folder
 from lsmkv_tool.exits import CannotOpen
-from lsmkv_tool.folder import Folder
-from lsmkv_tool.live import Sample, sample
-from lsmkv_tool.output import Output
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Output
 
 # Figures that only grow; `top` shows how fast.
 COUNTERS = {

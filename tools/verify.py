@@ -7,15 +7,15 @@ import time
 
 import click
 
-from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.directory import Folder, kind_of
 from lsmkv_tool.exits import CannotOpen, opening
-from lsmkv_tool.folder import Folder, kind_of
-from lsmkv_tool.manifest import Reading
-from lsmkv_tool.output import Column, Human, Output, Row, num
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.tree import steady
-from lsmkv_tool.wal import settled
+from lsmkv_tool.manifest.reader import Reading
+from lsmkv_tool.manifest.tree import steady
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Human, Output, Row, num
+from lsmkv_tool.render.progress import Progress
+from lsmkv_tool.wal.summary import settled
 
 
 def outdated(db: str, row: Row) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lsmkv.compaction import scheduler
-from lsmkv_tool.sample import make
+from lsmkv_tool.sample_db import make
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -72,7 +72,7 @@ def write() -> None:
     from toolrunner import tool
 
     from lsmkv.compaction import scheduler
-    from lsmkv_tool.sample import make
+    from lsmkv_tool.sample_db import make
 
     scheduler.IDLE_SECONDS = 3600.0  # the sample keeps its L0
     shapes = {}

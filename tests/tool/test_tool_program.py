@@ -16,7 +16,7 @@ from catalogue import ON_DATABASE
 from toolrunner import program, tool
 
 import lsmkv
-from lsmkv_tool.live import sample
+from lsmkv_tool.db.stats_export import sample
 
 OWNER = """
 import lsmkv, sys
@@ -208,7 +208,7 @@ def test_the_shell_prompts_on_a_terminal(lab):
 
 
 SLOW = """
-from lsmkv_tool import progress
+from lsmkv_tool.render import progress
 import sys
 progress.DELAY = progress.EVERY = 0.01
 with progress.Progress("working", 4) as p:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lsmkv_tool import units
 from lsmkv_tool.command import declare, group, path_argument
+from lsmkv_tool.directory import Folder, is_folder, kind_of, regular
 from lsmkv_tool.exits import CannotOpen, Usage, opening
-from lsmkv_tool.folder import Folder, is_folder, kind_of, regular
-from lsmkv_tool.output import Column, Human, Output, Row, num
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Human, Output, Row, num
 
 if TYPE_CHECKING:
     from lsmkv.version.manifest import ManifestState, Record

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lsmkv_tool import live, params, units
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db_group import writing
+from lsmkv_tool.db import stats_export as live
+from lsmkv_tool.db.handle import writing
 from lsmkv_tool.exits import Finding, Usage
-from lsmkv_tool.filter_group import filter
-from lsmkv_tool.output import Human, Output, num
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.tree import Tree, expected_fpr, load, steady
+from lsmkv_tool.filter.tables import filter
+from lsmkv_tool.manifest.tree import Tree, expected_fpr, load, steady
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Human, Output, num
+from lsmkv_tool.render.progress import Progress
 
 if TYPE_CHECKING:
     from lsmkv.filters.planner import LevelShape

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from lsmkv_tool.directory import regular
 from lsmkv_tool.exits import opening
-from lsmkv_tool.folder import regular
 
 if TYPE_CHECKING:
     from lsmkv_ext.errors import CorruptionError

@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import heat as heat_map
-from lsmkv_tool import live, units
 from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.db import stats_export as live
 from lsmkv_tool.exits import CannotOpen, Finding, Usage, opening
-from lsmkv_tool.filter_group import Place, filter, over_tables
+from lsmkv_tool.filter.tables import Place, filter, over_tables
 from lsmkv_tool.keys import KEY
-from lsmkv_tool.output import Column, Human, Output, num
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.tree import Tree
+from lsmkv_tool.manifest.tree import Tree
+from lsmkv_tool.render import heat_map as heat_map
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Human, Output, num
+from lsmkv_tool.render.progress import Progress
 
 WHERE = {"name": "path", "metavar": "DB|FILE"}
 

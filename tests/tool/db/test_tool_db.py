@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from test_tool_pieces import decode_png
+from png_decoder import decode_png
 from toolrunner import tool
 
 import lsmkv
-from lsmkv_tool.sample import USERS, user
+from lsmkv_tool.sample_db import USERS, user
 
 
 def rows(*args):
@@ -424,7 +424,7 @@ def test_top_without_figures_says_how_to_get_them(tmp_path):
 
 
 def test_rates_are_differences_over_time():
-    from lsmkv_tool.live import Sample
+    from lsmkv_tool.db.stats_export import Sample
     from lsmkv_tool.top import COUNTERS, rates
 
     def stats(n):

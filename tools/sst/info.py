@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import exits, units
+from lsmkv_tool import exits
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.folder import regular
+from lsmkv_tool.directory import regular
 from lsmkv_tool.keys import KEY
-from lsmkv_tool.output import Column, Human, Output, Row, num, rare
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.sst_group import gone, in_the_making, sst, tables, unnamed
-from lsmkv_tool.tables import Table, open_table, problems
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Human, Output, Row, num, rare
+from lsmkv_tool.render.progress import Progress
+from lsmkv_tool.sst.paths import gone, in_the_making, sst, tables, unnamed
+from lsmkv_tool.sst.table import Table, open_table, problems
 
 FILE = {"name": "file", "metavar": "FILE"}
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import units
 from lsmkv_tool.command import declare, group, path_argument
+from lsmkv_tool.directory import Folder, is_folder, regular
 from lsmkv_tool.exits import FINDING, CannotOpen, Finding, opening
-from lsmkv_tool.folder import Folder, is_folder, regular
-from lsmkv_tool.output import Column, Output, Row, num, rare
-from lsmkv_tool.progress import Progress
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Output, Row, num, rare
+from lsmkv_tool.render.progress import Progress
 
 wal = group("wal", "Write-ahead logs.")
 

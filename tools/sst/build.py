@@ -16,13 +16,13 @@ from typing import Any, TextIO
 import click
 
 from lsmkv_tool import keys as notation
-from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import FINDING, CannotOpen, Usage, opening
-from lsmkv_tool.output import Column, Output, Row, num
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.sst_group import sst
-from lsmkv_tool.tables import open_table, write_table
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Column, Output, Row, num
+from lsmkv_tool.render.progress import Progress
+from lsmkv_tool.sst.paths import sst
+from lsmkv_tool.sst.table import open_table, write_table
 
 Pair = tuple[bytes, bytes | None]
 

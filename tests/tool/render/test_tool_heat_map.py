@@ -1,28 +1,9 @@
-import struct
-import zlib
-
 import pytest
+from png_decoder import decode_png
 
-from lsmkv_tool import heat, png, units
-from lsmkv_tool.keyspace import KeySpace, paint
-
-
-def decode_png(data):
-    """(width, height, pixels) by an independent reading of the file."""
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    at, chunks = 8, {}
-    while at < len(data):
-        size, kind = struct.unpack_from(">I4s", data, at)
-        body = data[at + 8 : at + 8 + size]
-        assert struct.unpack_from(">I", data, at + 8 + size)[0] == zlib.crc32(kind + body)
-        chunks[kind] = chunks.get(kind, b"") + body
-        at += 12 + size
-    width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert (depth, colour, rest) == (8, 2, [0, 0, 0]) and b"IEND" in chunks
-    raw = zlib.decompress(chunks[b"IDAT"])
-    stride = width * 3 + 1
-    assert len(raw) == stride * height and all(raw[y * stride] == 0 for y in range(height))
-    return width, height, b"".join(raw[y * stride + 1 : (y + 1) * stride] for y in range(height))
+from lsmkv_tool.render import heat_map as heat
+from lsmkv_tool.render import png, units
+from lsmkv_tool.render.key_axis import KeySpace, paint
 
 
 def test_png_holds_the_pixels_it_was_given():

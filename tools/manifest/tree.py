@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lsmkv_tool.directory import Entry, Folder
 from lsmkv_tool.exits import CannotOpen
-from lsmkv_tool.folder import Entry, Folder
-from lsmkv_tool.keyspace import KeySpace
-from lsmkv_tool.manifest import current_state
+from lsmkv_tool.manifest.reader import current_state
+from lsmkv_tool.render.key_axis import KeySpace
 
 if TYPE_CHECKING:
     from lsmkv.version.manifest import ManifestState

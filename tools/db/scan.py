@@ -9,10 +9,10 @@ import click
 
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db_group import db, reading
+from lsmkv_tool.db.handle import db, reading
 from lsmkv_tool.keys import KEY
-from lsmkv_tool.output import Column, Output, Row
-from lsmkv_tool.progress import Progress
+from lsmkv_tool.render.output import Column, Output, Row
+from lsmkv_tool.render.progress import Progress
 
 
 @declare(db, example="lsmkv-tool db get mydb user:00042", keys=True, values=True)

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lsmkv_tool.folder import Folder
+from lsmkv_tool.directory import Folder
 
 if TYPE_CHECKING:
     from lsmkv.options import Options

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from lsmkv_tool.command import group
-from lsmkv_tool.folder import is_folder
-from lsmkv_tool.tables import Table, open_table
-from lsmkv_tool.tree import Tree, steady
+from lsmkv_tool.directory import is_folder
+from lsmkv_tool.manifest.tree import Tree, steady
+from lsmkv_tool.sst.table import Table, open_table
 
 if TYPE_CHECKING:
     from lsmkv.version.version import FileMeta

@@ -9,15 +9,15 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from lsmkv_tool import heat
-from lsmkv_tool.output import Column, Row
+from lsmkv_tool.render import heat_map as heat
+from lsmkv_tool.render.output import Column, Row
 
 BLUE, LIGHT, GREEN, RED, AMBER, GREY = "#1e5b8c", "#6fa3c8", "#26966f", "#be1e2d", "#d99a1c", "#dde4ea"
 WIDTH = 1060
 
 
 def page(**parts: str) -> str:
-    return Template(files("lsmkv_tool").joinpath("report.html").read_text("utf-8")).substitute(parts)
+    return Template(files("lsmkv_tool.render").joinpath("report.html").read_text("utf-8")).substitute(parts)
 
 
 def section(title: str, *body: str) -> str:

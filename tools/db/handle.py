@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lsmkv_tool import live
 from lsmkv_tool.command import group
+from lsmkv_tool.db import stats_export as live
+from lsmkv_tool.directory import Folder
 from lsmkv_tool.exits import opening
-from lsmkv_tool.folder import Folder
 
 if TYPE_CHECKING:
     from lsmkv.db import DB

@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import TypeVar
 
-from lsmkv_tool import units
+from lsmkv_tool.render import units
 
 T = TypeVar("T")
 

@@ -87,6 +87,6 @@ def pixels(
 
 
 def png(fills: Sequence[float], width: int = 128, scale: int = 4) -> bytes:
-    from lsmkv_tool.png import encode
+    from lsmkv_tool.render.png import encode
 
     return encode(*pixels(fills, width, scale))

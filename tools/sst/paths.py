@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from lsmkv_tool.command import group
-from lsmkv_tool.folder import Folder, is_folder, kind_of, regular
-from lsmkv_tool.tree import steady
+from lsmkv_tool.directory import Folder, is_folder, kind_of, regular
+from lsmkv_tool.manifest.tree import steady
 
 sst = group("sst", "Single tables, inside a database or lying anywhere.")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db_group import db, writing
+from lsmkv_tool.db.handle import db, writing
+from lsmkv_tool.directory import Folder, regular
 from lsmkv_tool.exits import CannotOpen, Usage, opening
-from lsmkv_tool.folder import Folder, regular
 from lsmkv_tool.keys import KEY
-from lsmkv_tool.output import Output
-from lsmkv_tool.progress import Progress
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Output
+from lsmkv_tool.render.progress import Progress
 
 
 @declare(db, example="lsmkv-tool db put mydb user:99999 Ada --yes", keys=True, changes=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lsmkv_tool import units
-from lsmkv_tool.output import num
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import num
 
 COLUMNS = [
     num("level", "level", lambda level: f"L{level}"),

@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import live, top_levels, units
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db_group import db, reading
+from lsmkv_tool.db import level_stats as top_levels
+from lsmkv_tool.db import stats_export as live
+from lsmkv_tool.db.handle import db, reading
 from lsmkv_tool.keys import KEY
-from lsmkv_tool.keyspace import paint
-from lsmkv_tool.output import Column, Human, Output, num
-from lsmkv_tool.tree import Tree, level_rows, steady
+from lsmkv_tool.manifest.tree import Tree, level_rows, steady
+from lsmkv_tool.render import units
+from lsmkv_tool.render.key_axis import paint
+from lsmkv_tool.render.output import Column, Human, Output, num
 
 
 def totals(tree: Tree) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def versions_in_logs(tree: Tree, key: bytes) -> list[dict[str, Any]]:
 
 def versions_in_tables(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     """One row per table whose key range holds the key: what its filter said, and the entry if it has one."""
-    from lsmkv_tool.tables import open_table
+    from lsmkv_tool.sst.table import open_table
 
     rows = []
     for level, meta in tree.files:
