@@ -1,4 +1,4 @@
-"""A small database and the files around it that the examples, the documentation and the tests use."""
+"""The small database and files that examples, documentation and tests use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def user(i: int, edition: int = 0) -> tuple[bytes, bytes]:
     return b"user:%05d" % i, json.dumps(value).encode()
 
 
-def database(path: Path) -> None:
-    """Two levels, overwritten and deleted keys, a range tombstone, and a log that its owner left unflushed."""
+def make_database(path: Path) -> None:
+    """Make a database with two levels, overwrites, tombstones, a range tombstone and an unflushed log."""
     import lsmkv
 
     small: dict[str, Any] = {
@@ -25,7 +25,7 @@ def database(path: Path) -> None:
         "target_file_size": 96 << 10,
         "l0_compaction_trigger": 12,
         "stats_export": True,
-        "wal": "write",  # no space allocated ahead, so that copies of the folder are small
+        "wal": "write",  # does not preallocate, which keeps copies of the directory small
     }
     scratch = path.with_name(path.name + ".open")
     with lsmkv.open(scratch, **small) as db:
@@ -49,26 +49,25 @@ def database(path: Path) -> None:
 
 
 def wait_for_export(stats: Path) -> None:
-    """Until the figures were written anew."""
+    """Wait until the database has written its statistics again."""
     began = time.time()
     while not stats.exists() or stats.stat().st_mtime < began:
         time.sleep(0.02)
 
 
-def make(folder: Path) -> None:
-    """mydb, old (to be destroyed), table.sst, new.jsonl and new.sst in `folder`."""
+def make_samples(directory: Path) -> None:
+    """Make the databases mydb and old, and the files table.sst, new.sst and new.jsonl."""
     import lsmkv
-
-    database(folder / "mydb")
-    with lsmkv.open(folder / "old") as db:
-        db.put(b"a", b"1")
     from lsmkv_ext.table.sst import SSTWriter
 
-    with SSTWriter(folder / "table.sst") as writer:
+    make_database(directory / "mydb")
+    with lsmkv.open(directory / "old") as db:
+        db.put(b"a", b"1")
+    with SSTWriter(directory / "table.sst") as writer:
         for i in range(300):
             writer.put(*user(i), seq=i + 1)
         writer.delete(b"user:99998", seq=400)
-    with SSTWriter(folder / "new.sst") as writer:
+    with SSTWriter(directory / "new.sst") as writer:
         writer.put(b"user:70000", b"{}")
     rows = [{"key": f"user:{80000 + i}", "value": "{}"} for i in range(3)]
-    (folder / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (directory / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,11 +1,11 @@
-"""A PNG decoder for what lsmkv_tool.render.png writes."""
+"""A PNG decoder, independent of lsmkv_tool.render.png."""
 
 import struct
 import zlib
 
 
 def decode_png(data):
-    """(width, height, pixels) of a PNG file.."""
+    """Return (width, height, pixels)."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, chunks = 8, {}
     while at < len(data):

@@ -1,40 +1,37 @@
-"""The `db` group, and the two ways its commands open a database."""
+"""Opening a database for a command."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lsmkv_tool.command import group
-from lsmkv_tool.db import stats_export as live
-from lsmkv_tool.directory import Folder
-from lsmkv_tool.exits import opening
+from lsmkv_tool.db.stored_options import read_options
+from lsmkv_tool.directory import Directory
+from lsmkv_tool.exits import open_errors
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
 
-db = group("db", "A database: look, read, write, maintain.")
 
-
-def reading(path: str) -> DB:
-    """A read-only handle: takes no lock, writes nothing, works beside the process that owns the database."""
+def open_reader(path: str) -> DB:
+    """Open read-only. Takes no lock, writes nothing and works while another process has the database open."""
     import lsmkv
     from lsmkv.errors import CorruptionError
     from lsmkv.options import Options
 
-    folder = Folder(path)
+    directory = Directory(path)
     try:
-        options = live.options(folder)
+        options = read_options(directory)
     except CorruptionError:
-        options = Options()  # reading needs none of them; `verify` is who complains
-    with opening(path):
+        options = Options()  # a reader needs none of them, and `verify` reports the damage
+    with open_errors(path):
         return lsmkv.open(path, "r", options=options)
 
 
-def writing(path: str, **options: Any) -> DB:
-    """The one writing handle; exit 3 while another process has it."""
+def open_writer(path: str, **options: Any) -> DB:
+    """Open for writing. Raises LockError while another process has the database open."""
     import lsmkv
 
-    folder = Folder(path)
-    with opening(path):
-        # The options it was last opened with: a visit by the tool must not change how the database is kept.
-        return lsmkv.open(path, "w", options=live.options(folder), **options)
+    directory = Directory(path)
+    with open_errors(path):
+        # Keep the stored options, or this visit would change how the database is maintained.
+        return lsmkv.open(path, "w", options=read_options(directory), **options)

@@ -1,37 +1,24 @@
-"""What a database says about itself beside its tables: the OPTIONS file, and the STATS its owner exports."""
+"""The STATS file, to which a running database with stats_export=True writes its statistics."""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lsmkv_tool.directory import Folder
-
-if TYPE_CHECKING:
-    from lsmkv.options import Options
+from lsmkv_tool.directory import Directory
 
 MAX_STATS_BYTES = 16 << 20
-# The owner writes twice a second; a file older than this is from a process that ended.
+# The database writes twice a second. An older file comes from a process that has ended.
 STALE_SECONDS = 5.0
-
-
-def options(folder: Folder) -> Options:
-    """The options the database was last opened with; the defaults where there is no such file."""
-    from lsmkv.version.manifest import read_bounded
-    from lsmkv.options import MAX_OPTIONS_BYTES, Options
-
-    path = str(folder.path / "OPTIONS")
-    try:
-        return Options.decode(read_bounded(path, MAX_OPTIONS_BYTES), path)
-    except FileNotFoundError:
-        return Options()
+# Fewer lookups say too little about the share of absent keys.
+MIN_LOOKUPS = 1000
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One state of the STATS file."""
+    """One version of the STATS file."""
 
     pid: int
     time: float
@@ -46,21 +33,21 @@ class Sample:
         return self.age > STALE_SECONDS
 
 
-def sample(db: str) -> Sample | None:
-    """What the owner last exported; None where there is nothing, or nothing readable (it is never synced)."""
+def read_sample(db: str) -> Sample | None:
+    """Return the exported statistics, or None if there are none or a crash damaged them (they are not synced)."""
     from lsmkv.errors import CorruptionError
     from lsmkv.version.manifest import read_bounded
 
     try:
-        body = json.loads(read_bounded(str(Folder(db).path / "STATS"), MAX_STATS_BYTES))
+        body = json.loads(read_bounded(str(Directory(db).path / "STATS"), MAX_STATS_BYTES))
         return Sample(int(body["pid"]), float(body["time"]), dict(body["stats"]))
     except (FileNotFoundError, CorruptionError, ValueError, KeyError, TypeError):
         return None
 
 
 def observed_fpr(db: str) -> dict[int, float]:
-    """Level -> the rate lookups saw, where the owner exports it and has seen any."""
-    found = sample(db)
+    """Return the observed false positive rate of each level that has one."""
+    found = read_sample(db)
     if found is None:
         return {}
     levels = ((level["level"], level["filter"]["observed_fpr"]) for level in found.stats["levels"])
@@ -68,8 +55,8 @@ def observed_fpr(db: str) -> dict[int, float]:
 
 
 def absent_share(db: str) -> float | None:
-    """Share of lookups that found nothing; None before there were enough to say."""
-    found = sample(db)
-    if found is None or found.stats["reads"]["gets"] < 1000:
+    """Return the share of lookups that found nothing, or None if there were too few."""
+    found = read_sample(db)
+    if found is None or found.stats["reads"]["gets"] < MIN_LOOKUPS:
         return None
     return float(found.stats["reads"]["missing"] / found.stats["reads"]["gets"])

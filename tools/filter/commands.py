@@ -1,7 +1,12 @@
-"""`filter`: every command of the group, gathered."""
+"""The `filter` group."""
 
-from lsmkv_tool.filter import advise as filter_tune
-from lsmkv_tool.filter import fpr as filter_look
-from lsmkv_tool.filter.tables import filter
+from lsmkv_tool.command import group
+from lsmkv_tool.filter.advise import advise
+from lsmkv_tool.filter.fpr import fpr
+from lsmkv_tool.filter.heat import heat
+from lsmkv_tool.filter.info import info
+from lsmkv_tool.filter.ls import ls
+from lsmkv_tool.filter.probe import probe
+from lsmkv_tool.filter.rebuild import rebuild
 
-__all__ = ["filter", "filter_look", "filter_tune"]
+filter = group("filter", "Inspect, measure and tune Bloom filters.", [ls, info, probe, fpr, heat, advise, rebuild])

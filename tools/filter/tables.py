@@ -1,49 +1,52 @@
-"""The `filter` group, and the tables its commands look at: those of a database, or one file."""
+"""The tables whose filters a command inspects: those of a database, or one file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from lsmkv_tool.command import group
-from lsmkv_tool.directory import is_folder
-from lsmkv_tool.manifest.tree import Tree, steady
-from lsmkv_tool.sst.table import Table, open_table
+from lsmkv_tool.directory import is_directory
+from lsmkv_tool.manifest.tree import Tree, with_tree
+from lsmkv_tool.sst.table import Table
 
 if TYPE_CHECKING:
     from lsmkv.version.version import FileMeta
 
 T = TypeVar("T")
 
-filter = group("filter", "The Bloom filters of tables: what they cost, save and should be.")
-
 
 @dataclass(frozen=True)
-class Place:
-    """A table and where it stands; level and meta are None for a file outside a database."""
+class TableRef:
+    """A table that may be opened. A file outside a database has no level and no metadata."""
 
     path: str
     level: int | None = None
     meta: FileMeta | None = None
 
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
     @property
     def number(self) -> int | None:
         return self.meta.number if self.meta else None
 
-    @contextmanager
-    def opened(self) -> Iterator[Table]:
-        with open_table(self.path, self.meta.global_seq if self.meta else 0) as table:
-            yield table
+    def open(self) -> Table:
+        return Table(self.path, self.meta.global_seq if self.meta else 0)
 
 
-def over_tables(path: str, compute: Callable[[list[Place], Tree | None], T]) -> T:
-    """`compute` over the tables of the database `path`, newest first, or over the one file `path`."""
-    if not is_folder(path):
-        return compute([Place(path)], None)
-    return steady(path, lambda tree: compute(places(tree), tree))
+def tree_tables(tree: Tree) -> list[TableRef]:
+    """Return the tables of a database, newest first."""
+    return [TableRef(tree.path(meta), level, meta) for level, meta in tree.files]
 
 
-def places(tree: Tree) -> list[Place]:
-    return [Place(tree.path(meta), level, meta) for level, meta in tree.files]
+def with_tables(path: str, compute: Callable[[list[TableRef], Tree | None], T]) -> T:
+    """Return `compute(tables, tree)` for the database `path`, or for the file `path` with tree None."""
+    if not is_directory(path):
+        return compute([TableRef(path)], None)
+    return with_tree(path, lambda tree: compute(tree_tables(tree), tree))

@@ -1,7 +1,7 @@
-"""Heat maps of a filter: how full each 512-bit block is.
+"""Heat maps of a filter: the share of set bits in each 512-bit block.
 
-A filter has up to millions of blocks, so cells average neighbouring blocks. Colour follows fill over a fixed
-scale: the same colour means the same fill in every map.
+A cell averages neighbouring blocks, because a filter may have millions. The colour scale is fixed: a colour
+means the same fill in every map.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shade(fill: float) -> str:
 
 
 def cells(fills: Sequence[float], limit: int) -> list[float]:
-    """At most `limit` averages over equal runs of blocks."""
+    """Average equal runs of blocks, to at most `limit` cells."""
     n = len(fills)
     if n <= limit:
         return list(fills)
@@ -55,7 +55,7 @@ def plain(fills: Sequence[float], width: int = 64, height: int = 16) -> list[str
 
 
 def coloured(fills: Sequence[float], width: int = 64, height: int = 16) -> list[str]:
-    """Two map rows per terminal line: the upper half block in one colour on a background of the other."""
+    """Draw two map rows per terminal line: an upper half block over a background colour."""
     grid = rows(cells(fills, width * height * 2), width)
     lines = []
     for y in range(0, len(grid), 2):
@@ -71,10 +71,8 @@ def coloured(fills: Sequence[float], width: int = 64, height: int = 16) -> list[
     return lines
 
 
-def pixels(
-    fills: Sequence[float], width: int = 128, scale: int = 4, limit: int = 128 * 128
-) -> tuple[int, int, bytes]:
-    """(width, height, RGB) of a map with `scale` x `scale` pixels per cell; what no block fills is white."""
+def pixels(fills: Sequence[float], width: int = 128, scale: int = 4, limit: int = 128 * 128) -> tuple[int, int, bytes]:
+    """Return (width, height, RGB) with `scale` x `scale` pixels per cell; cells without a block are white."""
     values = cells(fills, limit)
     width = max(1, min(width, len(values)))
     out = bytearray()

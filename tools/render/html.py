@@ -1,4 +1,4 @@
-"""The pieces of the HTML report: escaped text, tables, SVG pictures. Knows nothing about databases."""
+"""HTML fragments of the report: escaped text, tables, SVG charts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from lsmkv_tool.render import heat_map as heat
-from lsmkv_tool.render.output import Column, Row
+from lsmkv_tool.render import heat_map
+from lsmkv_tool.render.columns import Column, Row
 
-BLUE, LIGHT, GREEN, RED, AMBER, GREY = "#1e5b8c", "#6fa3c8", "#26966f", "#be1e2d", "#d99a1c", "#dde4ea"
+BLUE, LIGHT, GREEN, RED, GREY = "#1e5b8c", "#6fa3c8", "#26966f", "#be1e2d", "#dde4ea"
 WIDTH = 1060
 
 
@@ -42,8 +42,7 @@ def table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 
     head = "".join(cell("th", column.title, column.right) for column in columns)
     body = "".join(
-        "<tr>" + "".join(cell("td", column.cell(row), column.right) for column in columns) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(cell("td", column.cell(row), column.right) for column in columns) + "</tr>" for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -63,7 +62,7 @@ def svg(height: float, *parts: str, width: float = WIDTH) -> str:
 
 
 def tree(levels: Sequence[dict[str, Any]]) -> str:
-    """Each file a bar over the key range; a level is {label, note, lanes of (start, stop, title)}."""
+    """Draw each file as a bar over the key range. A level is {label, note, lanes of (start, stop, title)}."""
     left, right, lane_height, y = 70, 150, 15, 6.0
     span = WIDTH - left - right
     parts = []
@@ -90,7 +89,7 @@ def tree(levels: Sequence[dict[str, Any]]) -> str:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[tuple[float, str, str]]]]) -> str:
-    """Horizontal bars: (label, [(value, colour, text), ...]) per row, all on one scale."""
+    """Draw horizontal bars on one scale, from (label, [(value, colour, text), ...]) per row."""
     top = max((value for _, values in rows for value, _, _ in values), default=0.0) or 1.0
     left, y, parts = 190, 4.0, []
     span = WIDTH - left - 170
@@ -105,20 +104,20 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[float, str, str]]]]) -> str:
     return svg(y, *parts)
 
 
-def heat_map(fills: Sequence[float], title: str, detail: str) -> str:
-    data = base64.b64encode(heat.png(fills, width=64, scale=1)).decode()
-    image = f'<img alt="fill of the filter of {escape(title)}" src="data:image/png;base64,{data}">'
+def heat_picture(fills: Sequence[float], title: str, detail: str) -> str:
+    data = base64.b64encode(heat_map.png(fills, width=64, scale=1)).decode()
+    image = f'<img alt="filter fill of {escape(title)}" src="data:image/png;base64,{data}">'
     return f'<div class="map">{image}<b>{escape(title)}</b>{escape(detail)}</div>'
 
 
 def heat_scale() -> str:
     steps = ", ".join(
-        "rgb({},{},{}) {}%".format(*stop, round(100 * i / (len(heat.STOPS) - 1)))
-        for i, stop in enumerate(heat.STOPS)
+        "rgb({},{},{}) {}%".format(*stop, round(100 * i / (len(heat_map.STOPS) - 1)))
+        for i, stop in enumerate(heat_map.STOPS)
     )
     return (
         f'<div class="scale" style="background:linear-gradient(to right, {steps})"></div>'
-        f'<div class="ends"><span>{heat.LOW:.0%} full</span><span>{heat.HIGH:.0%}</span></div>'
+        f'<div class="ends"><span>{heat_map.LOW:.0%} full</span><span>{heat_map.HIGH:.0%}</span></div>'
     )
 
 

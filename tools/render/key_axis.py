@@ -1,4 +1,4 @@
-"""Where keys lie between the first and the last key of a database, as numbers from 0 to 1 for pictures."""
+"""Keys on an axis from 0 to 1, for drawing tables over their key range."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ def _shared_prefix(a: bytes, b: bytes) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-class KeySpace:
-    """Maps keys to 0..1 in order. Only the byte values that occur at a position count as its digits, so that
-    `user00000` to `user99999` spread evenly although they use ten of 256 byte values."""
+class KeyAxis:
+    """Maps keys between the smallest and the largest bound to 0..1, in order.
+
+    Each byte position counts only the range of byte values that the bounds suggest for it. Thus `user00000` to
+    `user99999` spread evenly, although they use ten of 256 byte values.
+    """
 
     def __init__(self, bounds: Iterable[bytes]) -> None:
         keys = sorted(set(bounds))
         self.common = _shared_prefix(keys[0], keys[-1]) if len(keys) > 1 else 0
         tails = [key[self.common : self.common + DIGITS] for key in keys]
-        self.ranges = [self._range([tail[i] for tail in tails if len(tail) > i]) for i in range(DIGITS)]
+        self.ranges = [self._byte_range([tail[i] for tail in tails if len(tail) > i]) for i in range(DIGITS)]
         self.low = self._raw(keys[0]) if keys else 0.0
         self.high = self._raw(keys[-1]) if keys else 0.0
 
     @staticmethod
-    def _range(values: Sequence[int]) -> tuple[int, int]:
+    def _byte_range(values: Sequence[int]) -> tuple[int, int]:
         if not values:
             return 0, 255
-        # Digits in all keys seen so far suggest digits in the others.
+        # Digits in all bounds suggest digits in the keys between them; likewise letters.
         for low, high in ((48, 57), (97, 122), (48, 122)):
             if min(values) >= low and max(values) <= high:
                 return low, high
@@ -36,7 +39,7 @@ class KeySpace:
     def _raw(self, key: bytes) -> float:
         x, scale = 0.0, 1.0
         for (low, high), byte in zip(self.ranges, key[self.common : self.common + DIGITS], strict=False):
-            base = high - low + 2  # one more digit: "the key ended before this byte"
+            base = high - low + 2  # one more for keys that end before this byte
             x += scale * (min(max(byte, low), high) - low + 1) / base
             scale /= base
         return x
@@ -47,8 +50,8 @@ class KeySpace:
         return min(1.0, max(0.0, (self._raw(key) - self.low) / (self.high - self.low)))
 
 
-def paint(spans: Sequence[tuple[float, float]], width: int) -> str:
-    """Spans as one line of text: neighbours alternate, where two overlap the count is shown."""
+def draw_spans(spans: Sequence[tuple[float, float]], width: int) -> str:
+    """Draw spans as a line of text. Neighbours alternate # and =; a digit counts overlapping spans."""
     cells = [0] * width
     text = [" "] * width
     for i, (start, stop) in enumerate(sorted(spans)):

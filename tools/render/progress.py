@@ -1,6 +1,6 @@
-"""A progress bar on stderr: appears after a second, only on a terminal, and leaves nothing behind.
+"""A progress bar on stderr, drawn on a terminal only, after one second, and erased at the end.
 
-A thread draws it, so that it moves although the work may be one long call into the data plane.
+A thread draws it, because the work may be one long call into the data plane.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ DELAY, EVERY = 1.0, 0.2
 
 
 class Progress:
-    """`with Progress("verifying", total) as p: p.step(n, "000012.sst")`; total 0 means unknown."""
+    """`with Progress("verifying", total) as p: p.step(n, "000012.sst")`. A total of 0 means unknown."""
 
     def __init__(self, label: str, total: float = 0, *, quiet: bool = False) -> None:
         self.label, self.total, self.done, self.what = label, total, 0.0, ""
@@ -33,9 +34,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self.enabled:
             self._stop.set()
             self._thread.join()
@@ -44,10 +43,15 @@ class Progress:
         self.done += amount
         self.what = what
 
-    def did(self, result: T, what: str = "") -> T:
-        """One step that gave `result`."""
-        self.step(1, what)
-        return result
+    def over(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items, and step once for each. Shows str(item)."""
+        for item in items:
+            yield item
+            self.step(1, str(item))
+
+    def advance_to(self, done: float, total: float, what: str = "") -> None:
+        self.total = total
+        self.step(done - self.done, what)
 
     def _draw(self) -> None:
         wait = DELAY

@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Formatting and parsing of sizes, counts, ratios and times."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _UNITS = {
 
 
 def parse_size(text: str) -> int:
-    """`64M`, `1.5 GiB`, `4096`: a number of bytes."""
+    """Parse `64M`, `1.5 GiB` or `4096` to bytes."""
     text = text.strip().replace("_", "").replace(",", "")
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
     unit = text[len(digits) :].strip().lower()
@@ -79,7 +79,7 @@ _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
 def parse_count(text: str) -> int:
-    """`50M`, `2.5k`, `1_000_000`: a number of things."""
+    """Parse `50M`, `2.5k` or `1_000_000`."""
     text = text.strip().replace("_", "").replace(",", "")
     unit = text[-1:].lower() if text[-1:].isalpha() else ""
     if unit not in _COUNTS:
@@ -91,7 +91,7 @@ _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
 def parse_duration(text: str) -> int:
-    """`100us`, `5ms`, `250 ns`: nanoseconds."""
+    """Parse `100us`, `5ms` or `250 ns` to nanoseconds."""
     text = text.strip()
     for unit in ("ns", "us", "ms", "s"):
         if text.endswith(unit):

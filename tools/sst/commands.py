@@ -1,7 +1,17 @@
-"""`sst`: every command of the group, gathered."""
+"""The `sst` group."""
 
-from lsmkv_tool.sst import build as sst_make
-from lsmkv_tool.sst import info as sst_look
-from lsmkv_tool.sst.paths import sst
+from lsmkv_tool.command import group
+from lsmkv_tool.sst.build import build
+from lsmkv_tool.sst.diff import diff
+from lsmkv_tool.sst.info import info
+from lsmkv_tool.sst.layout import blocks, layout
+from lsmkv_tool.sst.ls import ls
+from lsmkv_tool.sst.recompress import recompress
+from lsmkv_tool.sst.scan import scan
+from lsmkv_tool.sst.verify import verify
 
-__all__ = ["sst", "sst_look", "sst_make"]
+sst = group(
+    "sst",
+    "Inspect, build and compare tables, in a database or standalone.",
+    [ls, info, layout, blocks, scan, verify, build, recompress, diff],
+)

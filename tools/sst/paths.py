@@ -1,42 +1,55 @@
-"""The `sst` group, and how its commands find tables."""
+"""The tables that a command's arguments name."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from lsmkv_tool.command import group
-from lsmkv_tool.directory import Folder, is_folder, kind_of, regular
-from lsmkv_tool.manifest.tree import steady
+from lsmkv_tool.directory import Directory, is_directory, parse_name, skip_dropped, stat_file
+from lsmkv_tool.manifest.tree import load_tree
+from lsmkv_tool.render.progress import Progress
 
-sst = group("sst", "Single tables, inside a database or lying anywhere.")
-
-
-def gone(path: str, paths: tuple[str, ...]) -> bool:
-    """Whether a table that a folder listed has vanished since: its owner dropped it, and no one misses it."""
-    return path not in paths and not os.path.lexists(path)
+T = TypeVar("T")
 
 
-def in_the_making(path: str) -> bool:
-    """Whether the owner of a running database may still be writing this table, or was until a moment ago."""
-    from lsmkv.lockfile import is_locked
-
-    return bool(kind_of(os.path.basename(path))[1]) and is_locked(os.path.dirname(path) or ".")
-
-
-def unnamed(path: str) -> bool:
-    """Whether no manifest names the table: what is wrong with it concerns nobody."""
-    number = kind_of(os.path.basename(path))[1]
-    return steady(os.path.dirname(path) or ".", lambda tree: tree.state.version.level_of(number)) is None
-
-
-def tables(paths: tuple[str, ...]) -> list[str]:
-    """The files named, and the tables of every folder named, by number."""
+def table_paths(paths: Sequence[str]) -> list[str]:
+    """Return the named files, and the tables of the named directories by number."""
     found = []
     for path in paths:
-        if is_folder(path):
-            folder = Folder(path)
-            found += [str(folder.path / entry.name) for entry in folder.of_kind("table")]
+        if is_directory(path):
+            found += Directory(path).paths("table")
         else:
-            regular(path)
+            stat_file(path)
             found.append(path)
     return found
+
+
+def read_tables(paths: Sequence[str], label: str, read: Callable[[str], T], damaged: Callable[[T], object]) -> list[T]:
+    """Return `read(path)` for every table that `paths` name.
+
+    In a running database, skip tables that the writer dropped or has not finished.
+    """
+    files = table_paths(paths)
+    results = []
+    with Progress(label, len(files)) as progress:
+        for file in progress.over(files):
+            with skip_dropped(file, paths):
+                found = read(file)
+                if damaged(found) and file not in paths and in_running_database(file):
+                    if not in_manifest(file):
+                        continue
+                    found = read(file)  # the writer may have finished it since the first read
+                results.append(found)
+    return results
+
+
+def in_running_database(path: str) -> bool:
+    from lsmkv.lockfile import is_locked
+
+    return bool(parse_name(os.path.basename(path))[1]) and is_locked(os.path.dirname(path) or ".")
+
+
+def in_manifest(path: str) -> bool:
+    number = parse_name(os.path.basename(path))[1]
+    return load_tree(os.path.dirname(path) or ".").state.version.level_of(number) is not None

@@ -1,4 +1,4 @@
-"""An SSTable as the tool sees it: lsmkv_ext's own table, with names and figures the commands share."""
+"""Access to one table file: properties, filter, blocks, entries."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from lsmkv_tool.directory import regular
-from lsmkv_tool.exits import opening
+from lsmkv_tool.directory import stat_file
+from lsmkv_tool.exits import open_errors
 
 if TYPE_CHECKING:
     from lsmkv_ext.errors import CorruptionError
 
-Found = tuple[bytes, bytes | None, int]
+Entry = tuple[bytes, bytes | None, int]
 
 
 class Table:
-    """An open table. Opening checks all but the data blocks; reading checks those."""
+    """An open table. Opening verifies everything but the data blocks; reading verifies each block it needs."""
 
     def __init__(self, path: str, global_seq: int = 0) -> None:
         from lsmkv_ext.table.table import Table as Raw
 
-        regular(path)
+        stat_file(path)
         self.path = path
-        with opening(path):
+        with open_errors(path):
             self.raw = Raw(path, global_seq=global_seq)
         self.size: int = self.raw.file_size
         self.entries: int = self.raw.n_entries
@@ -38,9 +38,7 @@ class Table:
     def __enter__(self) -> Table:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
         del self.raw  # the last reference closes the file
 
     @property
@@ -50,7 +48,7 @@ class Table:
 
     @property
     def ratio(self) -> float | None:
-        """Raw bytes of keys and values per byte of data blocks."""
+        """Compression ratio: bytes of keys and values per byte of data blocks."""
         found = self.raw.properties
         stored = found["data_bytes"]
         return (found["key_bytes"] + found["value_bytes"]) / stored if stored else None
@@ -81,7 +79,10 @@ class Table:
         return key < self.largest or (key == self.largest and not self.raw.largest_exclusive)
 
     def find(self, key: bytes) -> tuple[bytes | None, int] | None:
-        """(value or None where deleted, sequence number), past the filter; None without an entry."""
+        """Return (value, sequence number), or None if there is no entry. A tombstone has the value None.
+
+        Does not consult the filter.
+        """
         found: tuple[bytes | None, int] | None = self.raw.get(key, fill_cache=False)
         return found
 
@@ -100,13 +101,11 @@ class Table:
 
         return filter_fills(self.raw, limit)
 
-    def scan(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Found]:
+    def scan(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Entry]:
         return iter(self.raw.entries(start, stop))
 
-    def salvage(
-        self, start: bytes | None, stop: bytes | None, problems: list[CorruptionError]
-    ) -> Iterator[Found]:
-        """Like `scan`, but steps over blocks that cannot be read and notes each in `problems`."""
+    def salvage(self, start: bytes | None, stop: bytes | None, problems: list[CorruptionError]) -> Iterator[Entry]:
+        """Like `scan`, but skip damaged blocks and add their errors to `problems`."""
         from lsmkv_ext.errors import CorruptionError
 
         while True:
@@ -119,7 +118,7 @@ class Table:
             except CorruptionError as error:
                 if all(error.offset != other.offset for other in problems):
                     problems.append(error)
-            # The block that was to come next is the damaged one; go on behind its separator.
+            # The block after the last key read is the damaged one: continue after its separator.
             block = self.raw.find_block((start or b"") if last is None else last + b"\0")
             if block is None:
                 return
@@ -131,7 +130,7 @@ class Table:
         return [{"part": name, "offset": offset, "stored": size} for name, offset, size in sections(self.raw)]
 
     def block_rows(self, key: Callable[[bytes], object]) -> list[dict[str, Any]]:
-        """One row per data block; a damaged one has a `problem`."""
+        """Return one row per data block. A damaged block has a `problem`."""
         from lsmkv_ext.table.table_inspect import describe_blocks
 
         return [
@@ -148,9 +147,9 @@ class Table:
             for i, block in enumerate(describe_blocks(self.raw))
         ]
 
-    def block_entries(self, block: int) -> Iterator[Found]:
+    def block_entries(self, block: int) -> Iterator[Entry]:
         bounds: Sequence[bytes] = self.raw.separators()
-        # The smallest key above the separator before, up to and with this block's own.
+        # A block holds the keys above the previous separator, up to and including its own.
         start = bounds[block - 1] + b"\0" if block else None
         return self.scan(start, bounds[block] + b"\0")
 
@@ -161,20 +160,29 @@ def _prefix(kind: int, argument: int) -> str | None:
     return f"first {argument} bytes" if kind == 1 else f"up to byte {argument:#04x}"
 
 
-def open_table(path: str, global_seq: int = 0) -> Table:
-    return Table(path, global_seq)
+def filter_state(filter_: dict[str, Any]) -> str:
+    """Return "ok", "none" or "damaged" for `Table.filter`."""
+    if filter_["usable"]:
+        return "ok"
+    return "none" if filter_["problem"] == "absent" else "damaged"
 
 
-def problems(path: str, deep: bool) -> list[dict[str, Any]]:
-    """What is wrong with a table, damage that keeps it from opening included; empty where it is sound."""
+def op_name(value: bytes | None) -> str:
+    return "delete" if value is None else "put"
+
+
+def verify_file(path: str, deep: bool) -> list[dict[str, Any]]:
+    """Verify a table. Return one row per problem, or one row that says "ok"."""
     from lsmkv_ext.errors import CorruptionError
     from lsmkv_ext.table.verify import verify_table
 
     try:
-        with open_table(path) as table:
+        with Table(path) as table:
             found = verify_table(table.raw, deep=deep)
     except CorruptionError as error:
         found = [{"offset": error.offset, "what": str(error)}]
+    if not found:
+        return [{"file": path, "verdict": "ok", "offset": None, "problem": None}]
     return [
         {"file": path, "verdict": "corrupt", "offset": finding["offset"], "problem": finding["what"]}
         for finding in found
@@ -189,12 +197,11 @@ def write_table(
     compression: str,
     seed: int | None = None,
 ) -> None:
-    """A new table from sorted pairs; a value of None is a delete."""
+    """Write a table from sorted pairs. A value of None is a tombstone."""
     from lsmkv_ext.table.sst import SSTWriter
 
     codec = None if compression == "none" else compression
-    options = {"bits_per_key": bits_per_key, "block_size": block_size, "compression": codec, "seed": seed}
-    with SSTWriter(path, **options) as writer:
+    with SSTWriter(path, bits_per_key=bits_per_key, block_size=block_size, compression=codec, seed=seed) as writer:
         for key, value in pairs:
             if value is None:
                 writer.delete(key)

@@ -1,4 +1,4 @@
-"""`filter advise` keeps its word: what it predicts is then measured."""
+"""`filter advise`: its prediction, checked by measurement."""
 
 import random
 
@@ -11,27 +11,22 @@ KEYS, RUNS, LOOKUPS = 60_000, 6, 150_000
 
 
 def build(path):
-    """A large bottom level and six runs over the same keys, all with 10 bits; no compaction disturbs them."""
+    """Make a large bottom level and six L0 tables over the same keys, all with 10 bits per key."""
     order = random.Random(5)
-    with lsmkv.open(
-        path, bits_per_key=10, l0_compaction_trigger=30, l0_slowdown_trigger=40, l0_stop_trigger=50
-    ) as db:
+    with lsmkv.open(path, bits_per_key=10, l0_compaction_trigger=30, l0_slowdown_trigger=40, l0_stop_trigger=50) as db:
         for i in range(KEYS):
             db.put(b"%010d" % (i * 10), b"")
         db.compact_range()
         for _ in range(RUNS):
-            chosen = {
-                0,
-                KEYS - 1,
-                *order.sample(range(KEYS), 1500),
-            }  # the ends, so that each run spans all keys
+            # With both ends each table spans all keys.
+            chosen = {0, KEYS - 1, *order.sample(range(KEYS), 1500)}
             for i in sorted(chosen):
                 db.put(b"%010d" % (i * 10), b"")
             db.flush()
 
 
 def wasted_reads(path):
-    """False positives per lookup of an absent key, by the engine's own count."""
+    """Return the false positives per lookup of an absent key, as counted by the engine."""
     order = random.Random(9)
     with lsmkv.open(path, "r") as db:
         keys = [b"%010d" % (order.randrange(KEYS - 1) * 10 + 5) for _ in range(LOOKUPS)]
@@ -49,7 +44,7 @@ def database(tmp_path_factory):
     return path
 
 
-def test_the_predicted_saving_holds_after_the_rebuild(database):
+def test_rebuild_saves_what_was_predicted(database):
     advice = tool("filter", "advise", database, "--absent", 1, "--json").json["result"]
     before = wasted_reads(database)
     assert before == pytest.approx(advice["wasted_now"], rel=0.1)
