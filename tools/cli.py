@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
-from lsmkv_tool.command import CONTEXT, LazyGroup
-from lsmkv_tool.exits import FINE, INTERRUPTED, USAGE, Failure
+from lsmkv_tool.command import CONTEXT, LazyGroup, discard_stdout
+from lsmkv_tool.exits import FINE, INTERRUPTED, IO, USAGE, Failure
 from lsmkv_tool.render.output import Output
 
 COMMANDS = {
@@ -56,6 +56,11 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("lsmkv-tool: interrupted\n")
         return INTERRUPTED
+    except OSError as error:
+        # Commands report their own errors, so this one comes from printing a help text or the version.
+        sys.stderr.write(f"lsmkv-tool: cannot write to standard output: {error.strerror or error}\n")
+        discard_stdout()
+        return IO
 
 
 def main() -> None:

@@ -208,6 +208,10 @@ def test_the_shell_prompts_on_a_terminal(lab):
         "db scan mydb",
         "db info mydb --json",
         "sst ls mydb --jsonl",
+        "--help",
+        "--version",
+        "db --help",
+        "db scan --help",
     ],
 )
 def test_stdout_on_a_full_disk_is_an_io_error(shared, line):
