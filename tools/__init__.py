@@ -1,1 +1,4 @@
-"""`lsmkv-tool`: see inside a database, its tables and its filters."""
+"""`lsmkv-tool`: inspect and maintain databases, tables, filters, logs and manifests.
+
+`cli` lists the commands. Each command group has a folder, and its `commands` module lists the group.
+"""

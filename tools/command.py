@@ -1,4 +1,4 @@
-"""How commands are declared: groups that import a module when it is called, and the options all share."""
+"""Declaration of commands: lazily imported groups, shared options, errors mapped to exit codes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from lsmkv_tool import exits, keys
-from lsmkv_tool.output import Output
+from lsmkv_tool.render.output import Output
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class ToolCommand(click.Command):
-    """A command whose help ends with examples that work."""
+    """A command whose help ends with examples. Tests run every example."""
 
     examples: tuple[str, ...] = ()
 
@@ -30,7 +30,7 @@ class ToolCommand(click.Command):
 
 
 class LazyGroup(click.Group):
-    """Names and one-line helps are known at once; the module of a command is imported when it is needed."""
+    """A group that imports a command's module on first use. `lazy` maps names to (module, help line)."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return None
         module = importlib.import_module(self.lazy[cmd_name][0])
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -52,56 +52,42 @@ class LazyGroup(click.Group):
 
 
 class OrderedGroup(click.Group):
-    """Lists its commands in the order they were written."""
+    """A group that lists its commands in declaration order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
-def group(name: str, help_: str) -> OrderedGroup:
-    return OrderedGroup(name, help=help_, context_settings=CONTEXT)
-
-
-def _format_option(what: str) -> click.Option:
-    formats = click.Choice(keys.FORMATS)
-    text = f"How {what}s are shown."
-    return click.Option([f"--{what}-format"], type=formats, default="quoted", show_default=True, help=text)
-
-
-def _shared(params: list[click.Parameter], keys_: bool, values: bool, changes: bool) -> None:
-    params.extend(_format_option(what) for what, wanted in (("key", keys_), ("value", values)) if wanted)
-    if changes:
-        params.append(
-            click.Option(["-y", "--yes"], is_flag=True, help="Do not ask before changing anything.")
-        )
-    params.append(click.Option(["--json", "json_"], is_flag=True, help="One JSON document."))
-    params.append(click.Option(["--jsonl"], is_flag=True, help="One JSON object per row."))
+def group(name: str, help_: str, commands: Sequence[click.Command]) -> OrderedGroup:
+    return OrderedGroup(name, commands=commands, help=help_, context_settings=CONTEXT)
 
 
 def declare(
-    parent: click.Group | None = None,
-    name: str | None = None,
+    name: str,
     *,
     example: str | tuple[str, ...],
-    keys: bool = False,
-    values: bool = False,
-    changes: bool = False,
+    key_format: bool = False,
+    value_format: bool = False,
+    writes: bool = False,
 ) -> Callable[[Callable[..., None]], ToolCommand]:
-    """Makes `fn(out, **params)` a command with the shared options, its errors turned into exit codes."""
+    """Turn `fn(out, **params)` into the command `name`, such as "db get", with the shared options."""
 
     def wrap(fn: Callable[..., None]) -> ToolCommand:
         params: list[click.Parameter] = list(reversed(getattr(fn, "__click_params__", [])))
-        _shared(params, keys, values, changes)
-        command_name = name or fn.__name__.rstrip("_").replace("_", "-")
-        full = f"{parent.name} {command_name}" if parent else command_name
+        if key_format:
+            params.append(_format_option("key"))
+        if value_format:
+            params.append(_format_option("value"))
+        if writes:
+            params.append(click.Option(["-y", "--yes"], is_flag=True, help="Do not ask for confirmation."))
+        params.append(click.Option(["--json", "json_"], is_flag=True, help="Print one JSON document."))
+        params.append(click.Option(["--jsonl"], is_flag=True, help="Print one JSON object per row."))
 
         @functools.wraps(fn)
-        def run(**given: Any) -> None:
-            mode = "json" if given.pop("json_") else "jsonl" if given.pop("jsonl") else "human"
-            given.pop("jsonl", None)
+        def run(*, json_: bool, jsonl: bool, **given: Any) -> None:
             out = Output(
-                full,
-                mode,
+                name,
+                "json" if json_ else "jsonl" if jsonl else "text",
                 given.pop("key_format", "quoted"),
                 given.pop("value_format", "quoted"),
                 given.pop("yes", False),
@@ -110,15 +96,17 @@ def declare(
             if out.exit:
                 click.get_current_context().exit(out.exit)
 
-        command = ToolCommand(
-            command_name, callback=run, params=params, help=fn.__doc__, context_settings=CONTEXT
-        )
+        command = ToolCommand(name.split()[-1], callback=run, params=params, help=fn.__doc__, context_settings=CONTEXT)
         command.examples = (example,) if isinstance(example, str) else example
-        if parent:
-            parent.add_command(command)
         return command
 
     return wrap
+
+
+def _format_option(what: str) -> click.Option:
+    formats = click.Choice(keys.FORMATS)
+    help_ = f"How to print {what}s."
+    return click.Option([f"--{what}-format"], type=formats, default="quoted", show_default=True, help=help_)
 
 
 def _run(fn: Callable[..., None], out: Output, given: dict[str, Any]) -> None:
@@ -126,8 +114,8 @@ def _run(fn: Callable[..., None], out: Output, given: dict[str, Any]) -> None:
         fn(out, **given)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away (`| head`): stop quietly.
-        _drop_stdout()
+        # The reader closed the pipe, as `head` does.
+        discard_stdout()
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, click.ClickException):
             raise
@@ -138,12 +126,14 @@ def _run(fn: Callable[..., None], out: Output, given: dict[str, Any]) -> None:
             out.fail(failure)
             sys.stdout.flush()
         except OSError:
-            _drop_stdout()
+            discard_stdout()
 
 
-def _drop_stdout() -> None:
-    """Nothing more can be written: let the interpreter not try again with what is left in the buffer."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_stdout() -> None:
+    """Point stdout at /dev/null, or the interpreter fails to flush its buffer again at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def path_argument(name: str = "db", metavar: str = "DB", **more: Any) -> Callable[[Any], Any]:

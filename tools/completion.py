@@ -1,20 +1,20 @@
-"""`completion`: the script that teaches a shell to complete lsmkv-tool."""
+"""`completion`: print a shell completion script."""
 
 from __future__ import annotations
 
 import click
 
 from lsmkv_tool.command import declare
-from lsmkv_tool.output import Output
+from lsmkv_tool.render.output import Output
 
 
-@declare(example='eval "$(lsmkv-tool completion bash)"')
+@declare("completion", example='eval "$(lsmkv-tool completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(out: Output, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    bash: put the example below into ~/.bashrc; zsh: the same with `zsh` into ~/.zshrc; fish: write the
-    output to ~/.config/fish/completions/lsmkv-tool.fish.
+    For bash, add the example below to ~/.bashrc. For zsh, add it to ~/.zshrc with `zsh` in place of `bash`.
+    For fish, save the output as ~/.config/fish/completions/lsmkv-tool.fish.
     """
     from click.shell_completion import get_completion_class
 
@@ -23,4 +23,4 @@ def completion(out: Output, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(cli, {}, "lsmkv-tool", "_LSMKV_TOOL_COMPLETE").source()
-    out.result({"shell": shell, "script": script}, lambda human: human.line(script))
+    out.result({"shell": shell, "script": script}, lambda printer: printer.line(script))

@@ -1,4 +1,4 @@
-"""Exit codes, and the one door from an exception to its code and message."""
+"""Exit codes, and the mapping from exceptions to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FINE, FINDING, USAGE, CANNOT_OPEN, IO, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 class ToolError(Exception):
-    """A failure that already knows its exit code; `file` and `offset` say where."""
+    """An error with an exit code, and the file and offset it concerns."""
 
     code = FINDING
     kind = "finding"
@@ -24,7 +24,7 @@ class ToolError(Exception):
 
 
 class Finding(ToolError):
-    """What was asked for is not there, or a check failed."""
+    """A check failed, or the requested item does not exist."""
 
 
 class Usage(ToolError):
@@ -48,7 +48,7 @@ class Failure:
 
 
 def classify(error: BaseException) -> Failure | None:
-    """The failure an exception stands for; None for a bug, which keeps its traceback."""
+    """Map an exception to a failure. Return None for a bug, which keeps its traceback."""
     if isinstance(error, ToolError):
         return Failure(error.code, error.kind, str(error), error.file, error.offset)
     if isinstance(error, KeyboardInterrupt):
@@ -83,8 +83,8 @@ CANNOT_OPEN_ERRNO = {
 
 
 @contextlib.contextmanager
-def opening(path: str) -> Iterator[None]:
-    """Around the opening of something the user named: what is missing or forbidden is exit 3, not 4."""
+def open_errors(path: str) -> Iterator[None]:
+    """Raise CannotOpen, not an I/O error, if `path` is missing or forbidden."""
     from lsmkv_ext import errors
 
     try:

@@ -1,7 +1,6 @@
-"""Keys and values between the command line and bytes.
+"""Conversion of keys and values between bytes and text.
 
-A key is given as text, `hex:00ff`, `base64:AP8=`, `quoted:a\\x00b` (what the tool prints),
-or `text:hex:literal`.
+Notations: text, `hex:00ff`, `base64:AP8=`, `quoted:a\\x00b` (the default output format), `text:hex:literal`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import os
 import re
 from collections.abc import Callable
 
-import click
-
 FORMATS = ("quoted", "hex", "utf8", "size", "none")
 
 _PRINTABLE = {i: chr(i) for i in range(32, 127)} | {ord("\\"): "\\\\"}
@@ -23,7 +20,7 @@ _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(\\))|(\\)")
 
 
 def quote(data: bytes) -> str:
-    """Printable ASCII as it is, a backslash doubled, every other byte as \\xNN; `unquote` undoes it."""
+    """Keep printable ASCII, double backslashes and write other bytes as \\xNN. Inverse of `unquote`."""
     if _PLAIN.match(data):
         return data.decode("ascii")
     return "".join([_QUOTED[b] for b in data])
@@ -32,14 +29,14 @@ def quote(data: bytes) -> str:
 def unquote(text: str) -> bytes:
     def one(match: re.Match[bytes]) -> bytes:
         if match[3]:
-            raise ValueError("a backslash stands for itself only when doubled")
+            raise ValueError("write a backslash as \\\\")
         return bytes.fromhex(match[1].decode()) if match[1] else b"\\"
 
     return _ESCAPE.sub(one, os.fsencode(text))
 
 
 def parse(text: str) -> bytes:
-    """The bytes a command-line key stands for; ValueError if its notation is broken."""
+    """Convert a key in any notation to bytes. Raises ValueError if it is malformed."""
     kind, colon, rest = text.partition(":")
     if colon:
         if kind == "hex":
@@ -56,23 +53,8 @@ def parse(text: str) -> bytes:
     return os.fsencode(text)
 
 
-class Key(click.ParamType):
-    name = "key"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        if isinstance(value, bytes):
-            return value
-        try:
-            return parse(str(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
-
-KEY = Key()
-
-
 def formatter(name: str) -> Callable[[bytes | None], str | int | None]:
-    """bytes -> what is shown: text, a number for `size`, None for `none`."""
+    """Return the function that formats bytes: to text, to a number for `size`, to None for `none`."""
     table: dict[str, Callable[[bytes], str | int | None]] = {
         "quoted": quote,
         "hex": bytes.hex,

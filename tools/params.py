@@ -1,4 +1,4 @@
-"""Parameter types: sizes, counts, times, lists of bits."""
+"""Parameter types of commands: keys, sizes, counts, times, bits per key."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import units
+from lsmkv_tool import keys
+from lsmkv_tool.render import units
 
 
 class Parsed(click.ParamType):
+    """A parameter converted by `parse`, whose ValueError becomes a usage error."""
+
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self.parse = parse
@@ -25,16 +28,21 @@ class Parsed(click.ParamType):
 
 
 def parse_bits(text: str) -> float | tuple[float, ...] | str:
-    """`10`, `12,10,8`, or `auto`."""
+    """Parse `10`, `12,10,8` or `auto`."""
     if text == "auto":
         return text
     numbers = tuple(float(part) for part in text.split(","))
     if any(not 0 <= number <= 100 for number in numbers):
-        raise ValueError("bits per key lie between 0 and 100")
+        raise ValueError("bits per key must be between 0 and 100")
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+KEY = Parsed("key", keys.parse)
 SIZE = Parsed("size", units.parse_size)
 COUNT = Parsed("count", units.parse_count)
 TIME = Parsed("time", units.parse_duration)
 BITS = Parsed("bits", parse_bits)
+
+START = click.option("--from", "start", type=KEY, help="First key of the range.")
+STOP = click.option("--to", "stop", type=KEY, help="End of the range, exclusive.")
+LIMIT = click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")

@@ -1,4 +1,4 @@
-"""`shell`: a prompt over the same commands."""
+"""`shell`: run commands from a prompt."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import click
 
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare
-from lsmkv_tool.output import Output
+from lsmkv_tool.render.output import Output
 
-HELP = """Type any command without `lsmkv-tool`: `db info mydb`, `plan --keys 10M`.
-  use DB       from now on @ stands for DB, and `get KEY` means `db get DB KEY`
-  help [CMD]   this text, or the help of a command
-  exit         leave (or Ctrl-D)"""
+HELP = """Enter any command without `lsmkv-tool`: `db info mydb`, `plan --keys 10M`.
+  use DB       set the database: @ then means DB, and `get KEY` means `db get DB KEY`
+  help [CMD]   print this text, or the help of a command
+  exit         leave the shell (or Ctrl-D)"""
 
 
 def expand(words: list[str], database: str | None, shortcuts: frozenset[str]) -> list[str]:
-    """The full command line: @ becomes the database, a bare db command gets `db` and it in front."""
+    """Replace @ with the database, and prefix a bare `db` command with `db` and the database."""
     if database is None:
         return words
     if words[0] in shortcuts:
@@ -27,9 +27,10 @@ def expand(words: list[str], database: str | None, shortcuts: frozenset[str]) ->
     return [database if word == "@" else word for word in words]
 
 
-def _shortcuts() -> frozenset[str]:
+def db_shortcuts() -> frozenset[str]:
+    """Return the `db` commands that may be typed without `db`."""
     from lsmkv_tool.cli import COMMANDS
-    from lsmkv_tool.db import db
+    from lsmkv_tool.db.commands import db
 
     return frozenset(db.commands) - frozenset(COMMANDS)
 
@@ -37,36 +38,39 @@ def _shortcuts() -> frozenset[str]:
 class Session:
     def __init__(self, database: str | None) -> None:
         self.database = database
-        self.shortcuts = _shortcuts()
-        self.code = exits.FINE
+        self.shortcuts = db_shortcuts()
+        self.code = exits.FINE  # of the first command that failed
 
-    def one(self, line: str) -> bool:
-        """Runs one line; False to leave."""
-        from lsmkv_tool.cli import run
-
+    def execute(self, line: str) -> bool:
+        """Run one line. Return False to leave the shell."""
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
             sys.stderr.write(f"lsmkv-tool: {error}\n")
             self.code = self.code or exits.USAGE
             return True
-        if not words:
-            return True
-        if words[0] in ("exit", "quit"):
-            return False
-        if words[0] == "use" and len(words) == 2:
-            self.database = words[1]
-        elif words[0] == "help":
-            code = run([*expand(words[1:], self.database, self.shortcuts), "--help"]) if words[1:] else 0
-            if not words[1:]:
+        match words:
+            case []:
+                pass
+            case ["exit" | "quit", *_]:
+                return False
+            case ["use", database]:
+                self.database = database
+            case ["help"]:
                 print(HELP)
-            self.code = self.code or code
-        elif words[0] == "shell":
-            sys.stderr.write("lsmkv-tool: already in the shell\n")
-        else:
-            code = run(expand(words, self.database, self.shortcuts))
-            self.code = self.code or code
+            case ["help", *command]:
+                self._run([*expand(command, self.database, self.shortcuts), "--help"])
+            case ["shell", *_]:
+                sys.stderr.write("lsmkv-tool: already in the shell\n")
+            case _:
+                self._run(expand(words, self.database, self.shortcuts))
         return True
+
+    def _run(self, words: list[str]) -> None:
+        from lsmkv_tool.cli import run
+
+        code = run(words)
+        self.code = self.code or code
 
 
 def _completer(session: Session) -> Callable[[str, int], str | None]:
@@ -99,7 +103,7 @@ def _completer(session: Session) -> Callable[[str, int], str | None]:
     return complete
 
 
-def _interactive(session: Session) -> None:
+def _interact(session: Session) -> None:
     try:
         import readline
 
@@ -107,8 +111,8 @@ def _interactive(session: Session) -> None:
         readline.set_completer(_completer(session))
         readline.parse_and_bind("tab: complete")
     except ImportError:
-        pass
-    print("lsmkv-tool shell: `help` says what there is, `exit` leaves")
+        pass  # this Python has no readline: the prompt works without completion
+    print("lsmkv-tool shell. Enter `help` for help, `exit` to leave.")
     while True:
         prompt = f"lsmkv {session.database}> " if session.database else "lsmkv> "
         try:
@@ -119,23 +123,23 @@ def _interactive(session: Session) -> None:
         except KeyboardInterrupt:
             print()
             continue
-        if not session.one(line):
+        if not session.execute(line):
             return
 
 
-@declare(example="echo 'get user:00042' | lsmkv-tool shell mydb")
+@declare("shell", example="echo 'get user:00042' | lsmkv-tool shell mydb")
 @click.argument("db", metavar="[DB]", type=click.Path(), required=False)
 def shell(out: Output, db: str | None) -> None:
-    """Read commands from a prompt (or from stdin), without starting the tool anew for each.
+    """Run commands from a prompt or from stdin, in one process.
 
-    With DB given, @ stands for it and the db commands need no path: `get KEY`, `scan --limit 3`. From a pipe
-    the exit code is that of the first command that did not end well.
+    With DB given, @ means DB, and `db` commands need no path: `get KEY`, `scan --limit 3`. If stdin is not a
+    terminal, the exit code is that of the first command that failed.
     """
     session = Session(db)
     if sys.stdin.isatty():
-        _interactive(session)
+        _interact(session)
         return
     for line in sys.stdin:
-        if not session.one(line):
+        if not session.execute(line):
             break
     out.exit = session.code

@@ -1,4 +1,4 @@
-"""`top`: a running database, from the STATS file that its owner writes twice a second."""
+"""`top`: watch a running database through its STATS file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 import click
 
-from lsmkv_tool import top_levels, units
 from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.db import level_stats
+from lsmkv_tool.db.stats_export import Sample, read_sample
+from lsmkv_tool.directory import Directory
 from lsmkv_tool.exits import CannotOpen
-from lsmkv_tool.folder import Folder
-from lsmkv_tool.live import Sample, sample
-from lsmkv_tool.output import Output
+from lsmkv_tool.render import units
+from lsmkv_tool.render.output import Output
 
-# Figures that only grow; `top` shows how fast.
+# Where the cumulative counters are in the statistics.
 COUNTERS = {
     "gets": ("reads", "gets"),
     "found": ("reads", "found"),
@@ -39,28 +40,29 @@ COUNTERS = {
 }
 
 
-def pick(stats: dict[str, Any], path: tuple[str, ...]) -> float:
-    value: Any = stats
-    for name in path:
-        value = value[name]
-    return float(value)
+def counters(stats: dict[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, path in COUNTERS.items():
+        value: Any = stats
+        for part in path:
+            value = value[part]
+        found[name] = float(value)
+    return found
 
 
 def rates(before: Sample | None, after: Sample) -> dict[str, float] | None:
-    """Per second between two samples of one process; None without two."""
+    """Return the counters per second between two samples, or None if they are not of one process."""
     if before is None or before.pid != after.pid or after.time <= before.time:
         return None
     seconds = after.time - before.time
-    return {
-        name: max(0.0, (pick(after.stats, path) - pick(before.stats, path)) / seconds)
-        for name, path in COUNTERS.items()
-    }
+    old, new = counters(before.stats), counters(after.stats)
+    return {name: max(0.0, (new[name] - old[name]) / seconds) for name in COUNTERS}
 
 
-def require(db: str) -> Sample:
-    found = sample(db)
+def require_sample(db: str) -> Sample:
+    found = read_sample(db)
     if found is None:
-        raise CannotOpen(f"{db} exports no figures: its owner opens it with stats_export=True", file=db)
+        raise CannotOpen(f"{db} exports no statistics; open it with stats_export=True", file=db)
     return found
 
 
@@ -68,10 +70,10 @@ def samples(db: str, interval: float, count: int | None) -> Iterator[tuple[Sampl
     before = None
     shown = 0
     while True:
-        now = require(db)
+        now = require_sample(db)
         while before is not None and now.time == before.time and not now.stale:
             time.sleep(0.05)
-            now = require(db)
+            now = require_sample(db)
         yield now, rates(before, now)
         before = now
         shown += 1
@@ -80,38 +82,38 @@ def samples(db: str, interval: float, count: int | None) -> Iterator[tuple[Sampl
         time.sleep(interval)
 
 
-def frame(db: str, now: Sample, speed: dict[str, float] | None) -> list[str]:
-    """One picture as lines; without rates, the totals since the owner opened the database."""
+def frame(db: str, now: Sample, per_second: dict[str, float] | None) -> list[str]:
+    """Return the lines of one update: rates, or without these the totals since the database was opened."""
     s = now.stats
-    state = "STOPPED: its owner writes no more" if now.stale else f"{now.age:.1f} s ago"
-    show, unit = (speed, "/s") if speed else ({name: pick(s, p) for name, p in COUNTERS.items()}, "")
+    state = "STOPPED, no update for 5 s" if now.stale else f"{now.age:.1f} s ago"
+    shown, unit = (per_second, "/s") if per_second else (counters(s), "")
 
-    def many(name: str) -> str:
-        return units.count(show[name]) + unit
+    def count(name: str) -> str:
+        return units.count(shown[name]) + unit
 
-    def bytes_(name: str) -> str:
-        return units.size(show[name]) + unit
+    def size(name: str) -> str:
+        return units.size(shown[name]) + unit
 
     reads, cache, log, stalls, memory = (s[n] for n in ("reads", "cache", "log", "stalls", "memtable"))
     filters, compaction = s["total"]["filter"], s["compaction"]
-    found = units.percent(show["found"] / show["gets"] if show["gets"] else None, 1)
-    skipped = show["filter_negatives"] / show["filter_checks"] if show["filter_checks"] else None
+    found = units.percent(shown["found"] / shown["gets"] if shown["gets"] else None, 1)
+    skipped = shown["filter_negatives"] / shown["filter_checks"] if shown["filter_checks"] else None
     fpr = f"{units.percent(filters['observed_fpr'], 3)}, designed {units.percent(filters['designed_fpr'], 3)}"
     lines = [
-        f"{db}   process {now.pid}   {state}   {'per second' if speed else 'since it was opened'}",
+        f"{db}   process {now.pid}   {state}   {'per second' if per_second else 'since open'}",
         "",
-        f"reads    {many('gets')} lookups, {found} found; {many('seeks')} seeks, {many('nexts')} scanned",
-        f"writes   {many('puts')} puts, {many('deletes')} deletes, {bytes_('written_bytes')}",
-        f"disk     {many('disk_reads')} reads, {bytes_('disk_bytes')}, {_us(reads['disk_read_us'])} each",
+        f"reads    {count('gets')} lookups, {found} found; {count('seeks')} seeks, {count('nexts')} scanned",
+        f"writes   {count('puts')} puts, {count('deletes')} deletes, {size('written_bytes')}",
+        f"disk     {count('disk_reads')} reads, {size('disk_bytes')}, {microseconds(reads['disk_read_us'])} each",
         f"cache    {units.size(cache['used'])} of {units.size(cache['capacity'])}, hit ratio "
         f"{units.percent(cache['hit_ratio'], 1)}, {units.count(cache['evictions'])} evictions",
-        f"filters  {many('filter_checks')} checks, {units.percent(skipped, 1)} skipped a table; FPR {fpr}",
-        f"saved    {bytes_('bytes_skipped')}, {show['seconds_saved']:.3f} s{unit} of reading; "
+        f"filters  {count('filter_checks')} checks, {units.percent(skipped, 1)} skipped a table; FPR {fpr}",
+        f"saved    {size('bytes_skipped')}, {shown['seconds_saved']:.3f} s{unit} of reads; "
         f"{units.size(filters['memory_bytes'])} of filters",
-        f"log      {many('log_syncs')} syncs, {_us(log['sync_us'])} each",
-        f"memory   {units.size(memory['bytes'])} in the memtable, {memory['immutable']} wait for flush",
+        f"log      {count('log_syncs')} syncs, {microseconds(log['sync_us'])} each",
+        f"memory   {units.size(memory['bytes'])} in the memtable, {memory['immutable']} immutable memtables",
         f"compact  {s['flush']['count']} flushes, {compaction['count']} compactions; in "
-        f"{bytes_('compaction_bytes_in')}, out {bytes_('compaction_bytes_out')}; write amplification "
+        f"{size('compaction_bytes_in')}, out {size('compaction_bytes_out')}; write amplification "
         f"{units.ratio(compaction['write_amplification'])}",
         f"stalls   {stalls['slowdowns']} slowdowns ({stalls['slowdown_seconds']:.2f} s), "
         f"{stalls['stops']} stops ({stalls['stop_seconds']:.2f} s)",
@@ -119,35 +121,35 @@ def frame(db: str, now: Sample, speed: dict[str, float] | None) -> list[str]:
     return lines + [f"ALARM    {alarm['message']}" for alarm in s["alarms"]]
 
 
-def _us(value: float | None) -> str:
+def microseconds(value: float | None) -> str:
     return units.duration(None if value is None else value * 1000)
 
 
-@declare(example="lsmkv-tool top mydb --count 1")
+@declare("top", example="lsmkv-tool top mydb --count 1")
 @path_argument()
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many; by default on Ctrl-C.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between updates."
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many updates; by default on Ctrl-C.")
 def top(out: Output, db: str, interval: float, count: int | None) -> None:
     """Watch a running database: rates, levels, filter savings, cache, stalls, compactions.
 
-    Its owner opens it with stats_export=True. The first picture shows totals, the next ones figures per
+    The database must be open with stats_export=True. The first update shows totals, later ones show rates per
     second.
     """
-    Folder(db)
-    if out.mode == "human":
-        for now, speed in samples(db, interval, count):
-            if out.human.terminal:
+    Directory(db)
+    if out.mode == "text":
+        for now, per_second in samples(db, interval, count):
+            if out.printer.terminal:
                 sys.stdout.write("\x1b[H\x1b[2J")
-            for line in frame(db, now, speed):
-                out.human.line(line)
-            out.human.line()
-            out.human.table(top_levels.COLUMNS, top_levels.rows(now.stats))
+            for line in frame(db, now, per_second):
+                out.printer.line(line)
+            out.printer.line()
+            out.printer.table(level_stats.COLUMNS, level_stats.level_rows(now.stats))
             sys.stdout.flush()
         return
-    out.stream(
-        (
-            {"time": now.time, "pid": now.pid, "stale": now.stale, "rates": speed, "stats": now.stats}
-            for now, speed in samples(db, interval, count)
-        ),
-        lambda row: "",
+    rows = (
+        {"time": now.time, "pid": now.pid, "stale": now.stale, "rates": per_second, "stats": now.stats}
+        for now, per_second in samples(db, interval, count)
     )
+    out.stream(rows, str)

@@ -1,4 +1,4 @@
-"""`verify`: every checksum, every order, every filter against its keys, the manifest against the files."""
+"""`verify`: check every file of a database."""
 
 from __future__ import annotations
 
@@ -7,75 +7,76 @@ import time
 
 import click
 
-from lsmkv_tool import units
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.exits import CannotOpen, opening
-from lsmkv_tool.folder import Folder, kind_of
-from lsmkv_tool.manifest import Reading
-from lsmkv_tool.output import Column, Human, Output, Row, num
-from lsmkv_tool.progress import Progress
-from lsmkv_tool.tree import steady
-from lsmkv_tool.wal import settled
+from lsmkv_tool.directory import Directory, parse_name
+from lsmkv_tool.exits import CannotOpen, open_errors
+from lsmkv_tool.manifest.reader import ManifestFile
+from lsmkv_tool.manifest.tree import load_tree
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import Column, Row, num
+from lsmkv_tool.render.output import Output
+from lsmkv_tool.render.printer import Printer
+from lsmkv_tool.render.progress import Progress
+from lsmkv_tool.wal.summary import summarize_stable
+
+COLUMNS = [Column("file", "file"), num("offset", "offset"), Column("problem", "problem")]
 
 
-def outdated(db: str, row: Row) -> bool:
-    """Whether a finding on a running database is only its owner at work: a file dropped, or appended to."""
-    state = steady(db, lambda tree: tree.state)
-    kind, number = kind_of(row["file"])
+def is_outdated(db: str, row: Row) -> bool:
+    """Return whether a running database has since dropped the file of a finding, or finished an append to it."""
+    state = load_tree(db).state
+    kind, number = parse_name(row["file"])
     path = os.path.join(db, row["file"])
     if kind == "table":
         return state.version.level_of(number) is None
     if kind == "log":
         try:
-            return number < state.log_number or settled(path)["verdict"] == "ok"
+            return number < state.log_number or summarize_stable(path)["verdict"] == "ok"
         except CannotOpen:
             return not os.path.lexists(path)
     if kind in ("manifest", "current"):
-        return Reading(db).problem() is None
+        return ManifestFile(db).problem() is None
     return False
 
 
-@declare(example="lsmkv-tool verify mydb --deep")
+@declare("verify", example="lsmkv-tool verify mydb --deep")
 @path_argument()
-@click.option("--deep", is_flag=True, help="Also every key: order, index, hash tags, and against its filter.")
+@click.option("--deep", is_flag=True, help="Also check every key: order, index, hash tags, filter.")
 def verify(out: Output, db: str, deep: bool) -> None:
-    """Read every file of DB and check all that can be checked; exits 1 naming file and offset of any damage.
+    """Read and check every file of DB. Exits 1 with file and offset of any damage.
 
-    Changes nothing. A torn tail of a log, which opening the database would drop, is a finding too.
+    Changes nothing. A torn log tail is a finding too, although opening the database would just drop it.
     """
     import lsmkv
     from lsmkv.lockfile import is_locked
 
-    folder = Folder(db)
-    if all(entry.kind == "other" for entry in folder.entries()):
-        raise CannotOpen(f"{db} holds no database", file=db)
+    Directory(db).database_files()
     began = time.perf_counter()
-    with Progress("verifying") as bar, opening(db):
+    with Progress("verifying") as bar, open_errors(db):
 
         def progress(file: str, done: int, total: int) -> None:
-            bar.total = total
-            bar.step(done - bar.done, file)
+            bar.advance_to(done, total, file)
 
         report = lsmkv.verify(db, deep=deep, progress=progress)
     seconds = time.perf_counter() - began
     rows = [{"file": f.file, "offset": f.offset, "problem": f.what} for f in report.findings]
     if rows and is_locked(db):
-        passed = [row for row in rows if outdated(db, row)]
-        rows = [row for row in rows if row not in passed]
-        report.notes += [f"{row['file']} was changed by the database's owner meanwhile" for row in passed]
+        outdated = [row for row in rows if is_outdated(db, row)]
+        rows = [row for row in rows if row not in outdated]
+        report.notes += [f"{row['file']} was changed by the running database" for row in outdated]
 
-    def after(human: Human) -> None:
+    def after(printer: Printer) -> None:
         if rows:
-            human.line(f"\n{len(rows)} finding(s) in {report.files} files")
+            printer.line(f"\n{len(rows)} finding(s) in {report.files} files")
         for note in report.notes:
-            human.line(f"note: {note}")
+            printer.line(f"note: {note}")
 
-    looked = f"{report.files} files, {units.size(report.bytes)}, {units.count(report.entries)} entries"
+    checked = f"{report.files} files, {units.size(report.bytes)}, {units.count(report.entries)} entries"
     out.rows(
         rows,
-        [Column("file", "file"), num("offset", "offset"), Column("problem", "problem")],
+        COLUMNS,
         finding=bool(rows),
-        empty=f"{db}: {looked}, no damage",
+        empty=f"{db}: {checked}, no damage",
         after=after,
         files=report.files,
         bytes=report.bytes,

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {"lsmkv": "lsmkv", "lsmkv_ext": "lsmkv_ext", "lsmkv_bench": "bench", "lsmkv_tool": "tools"}
 IN_WHEEL = re.compile(
     r"lsmkv-[^/]+\.dist-info/.+"
-    r"|lsmkv(_ext|_bench|_bench/engines|_tool)?/[^/]+\.(py|pyi|pxd|so|typed|html)"
+    r"|lsmkv(_ext|_bench|_bench/engines|_tool|_tool/[a-z]+)?/[^/]+\.(py|pyi|pxd|so|typed|html)"
 )
 NOT_IN_SDIST = re.compile(r"(^|/)(tests|build|\.[^/]+)/|\.(c|so|o)$")
 

@@ -1,4 +1,4 @@
-"""Every command with arguments that make sense on the examples' files."""
+"""Every command, with arguments for the sample files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from lsmkv_tool.cli import cli
 
-# Commands that only read, by what they are given.
+# Read-only commands, by argument.
 ON_DATABASE = [
     "db info mydb",
     "db levels mydb",
@@ -68,7 +68,7 @@ MAKING = ["sst build made.sst --from new.jsonl --yes", "report mydb -o report.ht
 
 
 def commands(command: click.Command = cli, name: str = "") -> list[tuple[str, click.Command]]:
-    """(full name, command) of every command in the tree."""
+    """Return (full name, command) of every command."""
     if not isinstance(command, click.Group):
         return [(name, command)]
     context = click.Context(command)

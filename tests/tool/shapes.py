@@ -1,4 +1,4 @@
-"""The shape of a JSON document: which fields of which type. Run as a program it writes schema.json anew."""
+"""Shapes of JSON documents: their fields and types. Run as a program to write schema.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
-# Mappings whose keys are data, not fields.
+# Objects whose keys are data, not fields.
 FREE = {"reasons"}
 
 
@@ -45,7 +45,7 @@ def merge(a: Any, b: Any) -> Any:
 
 
 def misfit(value: Any, shape: Any, where: str = "$") -> str | None:
-    """Where a value leaves its shape; None if it does not. null fits everywhere."""
+    """Return where a value differs from its shape, or None. null has every shape."""
     if value is None or shape == "any":
         return None
     if isinstance(shape, dict):
@@ -72,13 +72,13 @@ def write() -> None:
     from toolrunner import tool
 
     from lsmkv.compaction import scheduler
-    from lsmkv_tool.sample import make
+    from lsmkv_tool.sample_db import make_samples
 
-    scheduler.IDLE_SECONDS = 3600.0  # the sample keeps its L0
+    scheduler.IDLE_SECONDS = 3600.0  # no idle compaction changes the sample
     shapes = {}
-    with tempfile.TemporaryDirectory() as folder:
-        make(Path(folder))
-        os.chdir(folder)
+    with tempfile.TemporaryDirectory() as directory:
+        make_samples(Path(directory))
+        os.chdir(directory)
         for line in [*ALONE, *ON_DATABASE, *ON_TABLE, *MAKING, *CHANGING]:
             shapes[line] = shape_of(tool(*line.split(), "--json").json["result"])
     SCHEMA_FILE.write_text(json.dumps(shapes, indent=1, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""The example in each command's help works, as it stands."""
+"""The examples in the help texts work."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ def test_example_works(lab, name, example):
 
 
 @pytest.mark.parametrize("name", [name for name, _ in commands()])
-def test_help_shows_the_example_and_says_what_the_command_does(name):
+def test_help_shows_the_example_and_the_options(name):
     outcome = tool(*name.split(), "--help")
     assert outcome.code == 0
     assert "Example" in outcome.out and f"lsmkv-tool {name}" in outcome.out.replace("| ", "")

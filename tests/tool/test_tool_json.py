@@ -1,4 +1,4 @@
-"""`--json` and `--jsonl`: one versioned document, fields that stay."""
+"""`--json` and `--jsonl`: documents keep their fields."""
 
 import json
 
@@ -23,16 +23,16 @@ def check(line):
 
 
 @pytest.mark.parametrize("line", READING)
-def test_document_of_a_command_that_reads(shared, line):
+def test_document_of_a_read_only_command(shared, line):
     check(line)
 
 
 @pytest.mark.parametrize("line", [*MAKING, *CHANGING])
-def test_document_of_a_command_that_writes(lab, line):
+def test_document_of_a_writing_command(lab, line):
     check(line)
 
 
-def test_no_shape_is_left_over():
+def test_the_schema_has_no_stale_shape():
     assert SHAPES.keys() == {*READING, *MAKING, *CHANGING}
 
 
@@ -41,11 +41,11 @@ def test_lines_are_the_rows_of_the_document(shared, line):
     rows = tool(*line.split(), "--json").json["result"]["rows"]
     lines = tool(*line.split(), "--jsonl")
     assert lines.code == 0 and len(lines.lines) == len(rows)
-    if not line.startswith(("top", "doctor", "sst recompress")):  # these show the moment, or trials
+    if not line.startswith(("top", "doctor", "sst recompress")):  # their values change between runs
         assert lines.lines == rows
 
 
-def test_the_misfit_of_a_changed_document_is_seen():
+def test_misfit_finds_a_changed_document():
     shape = {"a": "number", "rows": [{"key": "string", "n": "any"}]}
     assert misfit({"a": 1, "rows": [{"key": "k", "n": None}]}, shape) is None
     assert misfit({"a": "1", "rows": []}, shape) == "$.a: string instead of number"

@@ -1,9 +1,11 @@
+"""Notations and formats of keys."""
+
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsmkv_tool import keys
+from lsmkv_tool import keys, params
 
 
 @pytest.mark.parametrize(
@@ -25,13 +27,13 @@ def test_a_key_in_each_notation(text, data):
 
 
 @pytest.mark.parametrize("text", ["hex:0", "hex:zz", "base64:A", "base64:!!", "quoted:\\", "quoted:\\x1"])
-def test_a_broken_notation_is_a_usage_error(text):
+def test_a_malformed_key_is_a_usage_error(text):
     with pytest.raises(click.BadParameter):
-        keys.KEY.convert(text, None, None)
+        params.KEY.convert(text, None, None)
 
 
 @given(st.binary())
-def test_quoting_is_undone_by_unquoting(data):
+def test_unquote_inverts_quote(data):
     shown = keys.quote(data)
     assert shown.isascii() and shown.isprintable()
     assert keys.parse("quoted:" + shown) == data

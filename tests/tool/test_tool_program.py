@@ -1,6 +1,5 @@
-"""The command as a program: start-up, pipes, signals, a database that another process has open."""
+"""lsmkv-tool as a program: start-up time, pipes, signals, terminals, a running database."""
 
-import contextlib
 import json
 import os
 import pty
@@ -16,9 +15,9 @@ from catalogue import ON_DATABASE
 from toolrunner import program, tool
 
 import lsmkv
-from lsmkv_tool.live import sample
+from lsmkv_tool.db.stats_export import read_sample
 
-OWNER = """
+RUNNING = """
 import lsmkv, sys
 with lsmkv.open(sys.argv[1], stats_export=True) as db:
     for i in range(2000):
@@ -33,11 +32,11 @@ with lsmkv.open(sys.argv[1], stats_export=True) as db:
 
 
 @pytest.fixture
-def owner(tmp_path):
-    """Another process that has the database open and exports its figures."""
+def running_db(tmp_path):
+    """A database that another process has open and whose statistics it exports."""
     path = tmp_path / "db"
     process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUNNING, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout.readline() == "ready\n"
@@ -49,42 +48,42 @@ def owner(tmp_path):
         process.communicate()
 
 
-def test_it_works_beside_the_owner_and_writes_nothing(owner):
-    assert program("db", "get", owner, "unflushed").out == "1\n"
-    assert program("db", "scan", owner, "--count").out == "2001\n"
-    assert program("verify", owner, "--deep").code == 0
-    info = program("db", "info", owner, "--json").json["result"]
+def test_reads_while_another_process_has_the_database_open(running_db):
+    assert program("db", "get", running_db, "unflushed").out == "1\n"
+    assert program("db", "scan", running_db, "--count").out == "2001\n"
+    assert program("verify", running_db, "--deep").code == 0
+    info = program("db", "info", running_db, "--json").json["result"]
     assert info["in_use"] and info["entries"] == 2000
 
 
-def test_it_does_not_write_to_what_another_process_has_open(owner):
+def test_refuses_to_write_while_another_process_has_the_database_open(running_db):
     for line in (
         "db put DB k v --yes",
         "db compact DB --yes",
         "db destroy DB --yes",
         "repair DB --apply --yes",
     ):
-        outcome = program(*[owner if word == "DB" else word for word in line.split()])
+        outcome = program(*[running_db if word == "DB" else word for word in line.split()])
         assert outcome.code == 3 and "another process has the database open" in outcome.err
-    assert program("db", "get", owner, "k").code == 1
+    assert program("db", "get", running_db, "k").code == 1
 
 
-def test_top_shows_the_running_database(owner):
-    while (found := sample(str(owner))) is None or found.stats["reads"]["gets"] < 3000:
+def test_top_shows_the_running_database(running_db):
+    while (found := read_sample(str(running_db))) is None or found.stats["reads"]["gets"] < 3000:
         time.sleep(0.05)
-    outcome = program("top", owner, "--count", 2, "--interval", 0.1, "--jsonl")
+    outcome = program("top", running_db, "--count", 2, "--interval", 0.1, "--jsonl")
     first, second = outcome.lines
     assert outcome.code == 0 and first["rates"] is None
     assert second["rates"]["gets"] == 0 and second["time"] > first["time"]
     assert second["stats"]["reads"]["gets"] == 3000
-    human = program("top", owner, "--count", 1).out
-    assert "3,000 lookups" in human and "L0" in human
+    text = program("top", running_db, "--count", 1).out
+    assert "3,000 lookups" in text and "L0" in text
 
 
 BUSY = """
 import lsmkv, os, random, sys, threading
 done, n = threading.Event(), 0
-pause = 0.05 if "LSMKV_SANITIZED" in os.environ else 0.002  # readers are many times slower there
+pause = 0.05 if "LSMKV_SANITIZED" in os.environ else 0.002  # sanitizers slow readers down
 threading.Thread(target=lambda: (sys.stdin.readline(), done.set()), daemon=True).start()
 with lsmkv.open(sys.argv[1], write_buffer_size=64 << 10, target_file_size=128 << 10, stats_export=True) as db:
     while not done.is_set():
@@ -97,8 +96,8 @@ with lsmkv.open(sys.argv[1], write_buffer_size=64 << 10, target_file_size=128 <<
 """
 
 
-def test_every_command_beside_a_busy_writer(tmp_path, monkeypatch):
-    """Tables, logs and manifests come and go underneath: no command mistakes that for damage."""
+def test_every_command_during_writes(tmp_path, monkeypatch):
+    """Files come and go; no command may report that as damage."""
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-c", BUSY, "mydb"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -109,9 +108,7 @@ def test_every_command_beside_a_busy_writer(tmp_path, monkeypatch):
             if line.startswith("repair"):
                 assert outcome.code == 3
             elif line.startswith(("db get", "db multi-get", "db find")):
-                assert outcome.code in (0, 1) and not outcome.err.startswith(
-                    "lsmkv-tool"
-                )  # there, or not yet
+                assert outcome.code in (0, 1) and not outcome.err.startswith("lsmkv-tool")  # there, or not yet
             else:
                 assert outcome.code == 0, (line, outcome.out, outcome.err)
         process.communicate("\n", timeout=60)
@@ -122,7 +119,7 @@ def test_every_command_beside_a_busy_writer(tmp_path, monkeypatch):
 
 
 def test_the_tool_starts_quickly():
-    """Imports alone: the heavy ones wait until a command needs them."""
+    """Expensive imports wait until a command needs them."""
     code = """
         import sys
         import lsmkv_tool.cli
@@ -133,7 +130,7 @@ def test_the_tool_starts_quickly():
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(shared):
+def test_a_closed_pipe_is_not_an_error(shared):
     command = f"{sys.executable} -m lsmkv_tool db scan mydb | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("user:00000\t")
@@ -144,18 +141,16 @@ def test_an_interrupt_is_130(shared):
         [sys.executable, "-m", "lsmkv_tool", "top", "mydb"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell starts what runs in its background with SIGINT ignored.
+        # Shells start background jobs with SIGINT ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert b"mydb" in process.stdout.readline()  # it runs, and would for ever
+    assert b"mydb" in process.stdout.readline()  # it runs until interrupted
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err == b"lsmkv-tool: interrupted\n"
 
 
-@pytest.mark.parametrize(
-    "args", [[], ["no-such-command"], ["db", "get"], ["db", "scan", "x", "--limit", "-1"]]
-)
+@pytest.mark.parametrize("args", [[], ["no-such-command"], ["db", "get"], ["db", "scan", "x", "--limit", "-1"]])
 def test_usage_errors_are_2(args):
     outcome = program(*args)
     assert outcome.code == (2 if args else outcome.code) and outcome.code in (0, 2)
@@ -163,7 +158,7 @@ def test_usage_errors_are_2(args):
 
 
 def in_terminal(*args, answer=b"", cwd=None):
-    """(exit code, what appeared) of the tool on a terminal of its own."""
+    """Run the tool on a pseudo-terminal. Return its exit code and output."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(cwd)
@@ -194,7 +189,7 @@ def test_colour_on_a_terminal_and_none_in_a_pipe(shared):
     assert "\x1b" not in program("filter", "heat", "table.sst").out + program("sst", "ls", "table.sst").out
 
 
-def test_a_command_that_changes_asks_on_a_terminal(lab):
+def test_a_writing_command_asks_on_a_terminal(lab):
     code, seen = in_terminal("db", "put", "mydb", "k", "v", answer=b"n\n", cwd=lab)
     assert code == 1 and "[y/N]" in seen and "nothing was changed" in seen
     assert program("db", "get", "mydb", "k").code == 1
@@ -207,39 +202,19 @@ def test_the_shell_prompts_on_a_terminal(lab):
     assert code == 0 and "lsmkv mydb>" in seen and "Person 50" in seen
 
 
-SLOW = """
-from lsmkv_tool import progress
-import sys
-progress.DELAY = progress.EVERY = 0.01
-with progress.Progress("working", 4) as p:
-    p.step(1, "first")
-    sys.stdin.readline()
-"""
-
-
-def test_a_progress_bar_appears_on_a_terminal_and_goes_away():
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-c", SLOW])
-    seen = b""
-    while b"first" not in seen:
-        seen += os.read(fd, 65536)
-    os.write(fd, b"go on\n")
-    with contextlib.suppress(OSError):  # the other end is closed
-        while part := os.read(fd, 65536):
-            seen += part
-    assert os.waitpid(pid, 0)[1] == 0
-    os.close(fd)
-    assert b"working [######" in seen and b"25%" in seen and seen.endswith(b"\r\x1b[K")
-
-
-def test_no_progress_bar_in_a_pipe():
-    done = subprocess.run([sys.executable, "-c", SLOW], input=b"", capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.parametrize("line", ["db scan mydb", "db info mydb --json", "sst ls mydb --jsonl"])
-def test_a_full_disk_behind_stdout_is_an_io_error(shared, line):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "db scan mydb",
+        "db info mydb --json",
+        "sst ls mydb --jsonl",
+        "--help",
+        "--version",
+        "db --help",
+        "db scan --help",
+    ],
+)
+def test_stdout_on_a_full_disk_is_an_io_error(shared, line):
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-m", "lsmkv_tool", *line.split()]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -247,11 +222,11 @@ def test_a_full_disk_behind_stdout_is_an_io_error(shared, line):
     assert done.stderr.startswith("lsmkv-tool: ") and done.stderr.count("\n") == 1
 
 
-def test_a_full_disk_behind_the_report_is_an_io_error(shared):
+def test_report_on_a_full_disk_is_an_io_error(shared):
     assert program("report", "mydb", "-o", "/dev/full", "--force").code == 4
 
 
-def test_what_the_encoding_cannot_show_is_escaped(tmp_path):
+def test_characters_outside_the_encoding_are_escaped(tmp_path):
     lsmkv.open(tmp_path / "db").close()
     name = os.fsencode(tmp_path) + b"/caf\xe9"
     os.rename(tmp_path / "db", name)

@@ -1,4 +1,4 @@
-"""Every command on what is healthy, empty, in use, truncated or damaged; human and JSON."""
+"""Every command on healthy, empty, locked, truncated and damaged files, as text and JSON."""
 
 import contextlib
 import os
@@ -11,11 +11,11 @@ from toolrunner import tool
 
 import lsmkv
 
-BOTH = pytest.mark.parametrize("form", [(), ("--json",)], ids=["human", "json"])
+BOTH = pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 
 
 def run(line, form):
-    """Whatever the input, a command ends with a known exit code and, asked for JSON, with one document."""
+    """Run a command. Whatever the input, it must not raise, and must print one document with --json."""
     outcome = tool(*line.split(), *form)
     assert "Traceback" not in outcome.err
     if form:
@@ -34,7 +34,7 @@ def test_healthy(shared, line, form):
     assert outcome.out
 
 
-# On an empty database: what asks for a key or a table finds none.
+# These find no key or no table in an empty database.
 EMPTY_FINDS_NOTHING = ("db get", "db multi-get", "db find", "filter heat", "filter advise")
 
 
@@ -48,7 +48,7 @@ def test_empty(tmp_path, monkeypatch, line, form):
 
 @BOTH
 @pytest.mark.parametrize("line", [*ON_DATABASE, *CHANGING])
-def test_in_use_by_a_writer(lab, line, form):
+def test_open_for_writing(lab, line, form):
     with lsmkv.open("mydb", "w"):
         outcome = run(line, form)
     if line in CHANGING or line.startswith("repair"):
@@ -68,7 +68,7 @@ def test_missing(tmp_path, monkeypatch, line, form):
 @pytest.mark.parametrize(
     "line", ["db info mydb", "db get mydb k", "sst ls mydb", "verify mydb", "db destroy mydb --yes"]
 )
-def test_a_folder_that_is_no_database(tmp_path, monkeypatch, line, form):
+def test_a_directory_without_a_database(tmp_path, monkeypatch, line, form):
     monkeypatch.chdir(tmp_path)
     Path("mydb").mkdir()
     Path("mydb/precious.txt").write_text("mine")
@@ -77,11 +77,11 @@ def test_a_folder_that_is_no_database(tmp_path, monkeypatch, line, form):
     assert Path("mydb/precious.txt").read_text() == "mine"
 
 
-def tables(folder):
-    return sorted(Path(folder).glob("*.sst"))
+def tables(directory):
+    return sorted(Path(directory).glob("*.sst"))
 
 
-# What looks only at the manifest, the logs or the figures does not see a damaged table.
+# These read only the manifest, the logs or the statistics, and do not see damage in a table.
 BLIND_TO_TABLES = (
     "db info", "db levels", "db space", "filter advise", "wal ls", "wal dump", "wal verify", "manifest dump",
     "manifest summarize", "manifest timeline", "top",
@@ -94,7 +94,7 @@ def test_truncated_tables(lab, line, form):
     for path in tables("mydb"):
         os.truncate(path, path.stat().st_size // 2)
     outcome = run(line, form)
-    # The figures that the owner exported need no table.
+    # Exported statistics need no table.
     blind = line.startswith(BLIND_TO_TABLES) or line == "db stats mydb"
     assert outcome.code == (0 if blind else 1)
     if not blind:
@@ -148,7 +148,7 @@ def test_a_table_truncated_anywhere(lab, line, form):
 @BOTH
 @pytest.mark.parametrize("line", ON_TABLE)
 def test_a_table_with_a_flipped_bit_in_its_first_block(lab, line, form):
-    """The rest of the table is still shown: only what needs that block fails."""
+    """Only commands that need the block fail."""
     with flipped(Path("table.sst"), 20):
         outcome = run(line, form)
     whole_elsewhere = (
@@ -164,7 +164,7 @@ def test_a_table_with_a_flipped_bit_in_its_first_block(lab, line, form):
 
 
 @BOTH
-def test_a_scan_steps_over_the_damaged_block(lab, form):
+def test_scan_skips_a_damaged_block(lab, form):
     everything = run("sst scan table.sst --value-format none --jsonl", ()).lines
     first = len(run("sst blocks table.sst --block 0 --jsonl", ()).lines)
     with flipped(Path("table.sst"), 20):
@@ -197,8 +197,8 @@ def test_a_damaged_filter_answers_maybe_and_is_named(lab, form):
 
 
 @BOTH
-def test_logs_lying_anywhere(lab, form):
-    log = min(Path("mydb").glob("*.wal"))  # a later one may be there, made ahead
+def test_standalone_logs(lab, form):
+    log = min(Path("mydb").glob("*.wal"))  # the next log may exist already
     shutil.copy(log, "lost.wal")
     for command in ("ls", "dump", "verify"):
         assert run(f"wal {command} lost.wal", form).code == 0
@@ -243,7 +243,7 @@ def test_symbolic_links_are_not_followed(lab, form):
 
 
 @BOTH
-def test_destroy_leaves_what_is_not_ours(lab, form):
+def test_destroy_keeps_other_files(lab, form):
     Path("mydb/notes.txt").write_text("mine")
     os.symlink("/etc/hostname", "mydb/000999.sst")
     assert run("db destroy mydb --yes", form).code == 0

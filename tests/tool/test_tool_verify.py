@@ -1,4 +1,4 @@
-"""`verify` on single flipped bytes: whichever the file and the byte, it exits 1 and names the file."""
+"""`verify` finds any flipped byte in any file; `repair` recovers the database."""
 
 import random
 import shutil
@@ -12,7 +12,7 @@ FLIPS_PER_FILE = 60
 
 
 def build(path, wal):
-    """Every kind of file: a table, a log with synced and unsynced records, a manifest, options, a note."""
+    """Make a database with every kind of file, and a log with synced and unsynced records."""
     scratch = path.with_name("scratch")
     with lsmkv.open(scratch, wal=wal) as db:
         for i in range(300):
@@ -25,7 +25,7 @@ def build(path, wal):
 
 
 def offsets(size, is_log):
-    """Evenly over the file from a random start; of a log mostly its head and records, not the space ahead."""
+    """Return offsets spread over the file from a random start; of a log mostly its header and records."""
     dense = min(size, 5200) if is_log else size
     step = max(1, dense // FLIPS_PER_FILE)
     found = list(range(random.randrange(step), dense, step))
@@ -56,7 +56,7 @@ def test_each_flipped_byte_is_found_and_its_file_named(tmp_path, wal, deep):
     assert tool("verify", db, *deep).code == 0
 
 
-def test_the_finding_says_where(tmp_path):
+def test_the_finding_has_file_and_offset(tmp_path):
     db = tmp_path / "db"
     build(db, "write")
     (table,) = db.glob("*.sst")
@@ -72,21 +72,19 @@ def test_the_finding_says_where(tmp_path):
 def test_a_missing_file_is_found(tmp_path, victim):
     db = tmp_path / "db"
     build(db, "write")
-    path = min(db.glob(victim))  # of the logs the one in use; a later one may be there, made ahead
+    path = min(db.glob(victim))  # the live log; the next one may exist already
     path.unlink()
     outcome = tool("verify", db)
     assert outcome.code == 1 and path.name in outcome.out
 
 
 @pytest.mark.parametrize("victim", ["*.sst", "MANIFEST-*", "CURRENT"])
-def test_repair_brings_a_damaged_database_back(tmp_path, victim):
+def test_repair_recovers_a_damaged_database(tmp_path, victim):
     db = tmp_path / "db"
     build(db, "write")
     (path,) = db.glob(victim)
     data = bytearray(path.read_bytes())
-    data[200 if victim.startswith("MANIFEST") else len(data) // 2] ^= (
-        1  # not only a note in the manifest's head
-    )
+    data[200 if victim.startswith("MANIFEST") else len(data) // 2] ^= 1  # not only a note in the manifest's head
     path.write_bytes(data)
     before = {p.name: p.read_bytes() for p in db.iterdir() if p.is_file()}
     dry = tool("repair", db)
@@ -102,7 +100,7 @@ def test_repair_brings_a_damaged_database_back(tmp_path, victim):
             assert handle.get(b"k0299") == b"v299" * 3 and handle.get(b"k0011") is None
 
 
-def test_repair_without_yes_and_without_a_terminal_refuses(tmp_path):
+def test_repair_without_yes_and_terminal_is_refused(tmp_path):
     db = tmp_path / "db"
     build(db, "write")
     assert tool("repair", db, "--apply").code == 2

@@ -1,4 +1,4 @@
-"""Runs `lsmkv-tool` command lines: in this process (from arguments to exit code), or as a program."""
+"""Run `lsmkv-tool` in this process, or as a program."""
 
 from __future__ import annotations
 
@@ -55,3 +55,17 @@ def program(*args: object, stdin: bytes = b"", **kwargs: Any) -> Outcome:
     command = [sys.executable, "-m", "lsmkv_tool", *map(str, args)]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, **kwargs)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode(), done.stdout)
+
+
+def rows(*args: object) -> list[dict[str, Any]]:
+    """Return the rows of a command that must succeed."""
+    outcome = tool(*args, "--jsonl")
+    assert outcome.code == 0, outcome.err
+    return outcome.lines
+
+
+def result(*args: object) -> dict[str, Any]:
+    """Return the result of a command that must succeed."""
+    outcome = tool(*args, "--json")
+    assert outcome.code == 0, outcome.err
+    return outcome.json["result"]

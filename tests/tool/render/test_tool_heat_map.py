@@ -1,0 +1,26 @@
+"""Heat maps: cells, colours, pictures."""
+
+import pytest
+from png_decoder import decode_png
+
+from lsmkv_tool.render import heat_map
+
+
+def test_a_heat_map_colours_by_fill_and_leaves_the_rest_white():
+    width, height, pixels = decode_png(heat_map.png([0.0, 0.75, 0.4], width=2, scale=1))
+    assert (width, height) == (2, 2)
+    assert pixels == b"".join(bytes(heat_map.colour(fill)) for fill in (0, 0.75, 0.4)) + b"\xff\xff\xff"
+
+
+def test_cells_average_every_block_once():
+    fills = [i / 1000 for i in range(1000)]
+    cells = heat_map.cells(fills, 7)
+    assert len(cells) == 7
+    sizes = [(i + 1) * 1000 // 7 - i * 1000 // 7 for i in range(7)]
+    assert sum(c * n for c, n in zip(cells, sizes, strict=True)) == pytest.approx(sum(fills))
+
+
+def test_plain_heat_map_gets_darker_with_fill():
+    (line,) = heat_map.plain([0.0, 0.2, 0.4, 0.6, 0.9], width=5)
+    assert [heat_map.SHADES.index(c) for c in line] == sorted(heat_map.SHADES.index(c) for c in line)
+    assert line[0] == heat_map.SHADES[0] and line[-1] == heat_map.SHADES[-1]

@@ -1,0 +1,59 @@
+"""`db get` and `db multi-get`: look up keys."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from lsmkv_tool import params
+from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.db.handle import open_reader
+from lsmkv_tool.render.columns import Column
+from lsmkv_tool.render.output import Output
+
+COLUMNS = [
+    Column("key", "key"),
+    Column("found", "found", lambda found: "yes" if found else "no"),
+    Column("value", "value"),
+]
+
+
+def lookup_row(out: Output, key: bytes, value: bytes | None) -> dict[str, Any]:
+    return {"key": out.key(key), "found": value is not None, "value": out.value(value)}
+
+
+@declare("db get", example="lsmkv-tool db get mydb user:00042", key_format=True, value_format=True)
+@path_argument()
+@click.argument("key", type=params.KEY)
+@click.option("--raw", is_flag=True, help="Print only the value's bytes, without a newline.")
+def get(out: Output, db: str, key: bytes, raw: bool) -> None:
+    """Print the value of KEY. Exits 1 if it is not found."""
+    with open_reader(db) as handle:
+        value = handle.get(key)
+    row = lookup_row(out, key, value)
+    if value is None:
+        out.result(row, lambda printer: out.note(f"{out.key_text(key)}: not found"), finding=True)
+    elif raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(value)
+    else:
+        shown = row["value"]
+        out.result(row, lambda printer: printer.line("" if shown is None else str(shown)))
+
+
+@declare(
+    "db multi-get",
+    example="lsmkv-tool db multi-get mydb user:00042 user:00044",
+    key_format=True,
+    value_format=True,
+)
+@path_argument()
+@click.argument("keys", type=params.KEY, nargs=-1, required=True)
+def multi_get(out: Output, db: str, keys: tuple[bytes, ...]) -> None:
+    """Print the values of several KEYS. Exits 1 if any is not found."""
+    with open_reader(db) as handle:
+        values = handle.multi_get(list(keys))
+    rows = [lookup_row(out, key, value) for key, value in zip(keys, values, strict=True)]
+    out.rows(rows, COLUMNS, finding=any(value is None for value in values))

@@ -1,0 +1,51 @@
+"""`db levels`: draw the tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.manifest.levels import level_rows
+from lsmkv_tool.manifest.tree import load_tree
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import LEVEL, fixed, num
+from lsmkv_tool.render.key_axis import draw_spans
+from lsmkv_tool.render.output import Output
+from lsmkv_tool.render.printer import Printer
+
+COLUMNS = [
+    LEVEL,
+    num("files", "files"),
+    num("size", "bytes", units.size),
+    num("entries", "entries", units.count),
+    num("deletes", "deletes", units.count),
+    fixed("bits/key", "bits_per_key", 1),
+    num("filters", "filter_bytes", units.size),
+    fixed("wasted reads", "expected_wasted_reads", 4),
+]
+
+
+def draw_level(row: dict[str, Any], width: int) -> str:
+    bar = draw_spans([(span["start"], span["stop"]) for span in row["spans"]], width)
+    return f"L{row['level']} |{bar}| {row['files']:>4} files  {units.size(row['bytes']):>9}"
+
+
+@declare("db levels", example="lsmkv-tool db levels mydb", key_format=True)
+@path_argument()
+@click.option("--width", type=click.IntRange(8, 400), default=64, show_default=True, help="Width of the picture.")
+def levels(out: Output, db: str, width: int) -> None:
+    """Draw the files of each level as bars over the key range, with sizes and filters.
+
+    `wasted reads` is the expected number of table reads per lookup of an absent key.
+    """
+    rows = level_rows(load_tree(db))
+
+    def draw(printer: Printer) -> None:
+        if rows:
+            for row in rows:
+                printer.line(draw_level(row, width))
+            printer.line()
+
+    out.rows(rows, COLUMNS, before=draw, empty="no tables yet")

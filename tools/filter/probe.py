@@ -1,0 +1,69 @@
+"""`filter probe`: probe the filters for a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lsmkv_tool import params
+from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.exits import Finding
+from lsmkv_tool.filter.tables import TableRef, with_tables
+from lsmkv_tool.render.columns import LEVEL, Column, num
+from lsmkv_tool.render.output import Output
+
+COLUMNS = [
+    LEVEL,
+    Column("file", "file"),
+    num("block", "block"),
+    Column("bits", "shown"),
+    Column("verdict", "verdict"),
+    Column("present", "present", lambda there: "yes" if there else "no"),
+]
+
+
+def probe_row(ref: TableRef, key: bytes) -> dict[str, Any] | None:
+    """Probe one table's filter. Return None if the table's key range does not hold the key."""
+    with ref.open() as table:
+        if not table.covers(key):
+            return None
+        found = table.probe(key)
+        there = table.find(key) is not None
+    if found["maybe"] and not there:
+        verdict = "false positive" if found["usable"] else "no filter"
+    else:
+        verdict = "maybe" if found["maybe"] else "no"
+    return {
+        "level": ref.level,
+        "file": ref.name,
+        "block": found["block"],
+        "bits": found["bits"],
+        "set": found["set"],
+        "verdict": verdict,
+        "present": there,
+    }
+
+
+@declare(
+    "filter probe",
+    example=("lsmkv-tool filter probe mydb user:00042", "lsmkv-tool filter probe mydb nobody"),
+    key_format=True,
+)
+@path_argument("path", "DB|FILE")
+@click.argument("key", type=params.KEY)
+def probe(out: Output, path: str, key: bytes) -> None:
+    """Probe the filter of every table whose key range holds KEY: block, bits, verdict, and presence.
+
+    A clear bit, which proves that the key is absent, is shown in [brackets]. `false positive` is a "maybe" for
+    an absent key.
+    """
+    rows = with_tables(path, lambda tables, _: [row for ref in tables if (row := probe_row(ref, key))])
+    wrong = [row for row in rows if row["verdict"] == "no" and row["present"]]
+    if out.mode == "text":
+        for row in rows:
+            pairs = zip(row["bits"], row["set"], strict=True)
+            row["shown"] = " ".join(str(bit) if one else f"[{bit}]" for bit, one in pairs)
+    out.rows(rows, COLUMNS, empty="no table's key range holds the key", finding=bool(wrong))
+    if wrong:
+        raise Finding(f"the filter of {wrong[0]['file']} denies a key that the table has", wrong[0]["file"])

@@ -1,0 +1,1 @@
+"""`manifest` commands, and the tree of tables that a manifest describes."""

@@ -1,0 +1,60 @@
+"""`manifest check`: compare the manifest with the directory."""
+
+from __future__ import annotations
+
+from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.directory import Directory
+from lsmkv_tool.manifest.reader import ManifestFile
+from lsmkv_tool.render.columns import Column, Row, num
+from lsmkv_tool.render.output import Output
+
+COLUMNS = [
+    Column("", "severity"),
+    Column("file", "file"),
+    num("offset", "offset"),
+    Column("problem", "problem"),
+]
+
+
+def compare(db: str) -> tuple[ManifestFile, list[Row]]:
+    """Return the manifest, and where it and the directory disagree."""
+    directory = Directory(db)
+    manifest = ManifestFile(db)
+    found: list[Row] = []
+    problem = manifest.problem()
+    if problem:
+        found.append({"severity": "error", **problem})
+    present = {entry.number: entry for entry in directory.of_kind("table")}
+    for meta in manifest.state.version.files():
+        entry = present.pop(meta.number, None)
+        name = f"{meta.number:06d}.sst"
+        if entry is None:
+            found.append({"severity": "error", "problem": "missing table", "file": name, "offset": None})
+        elif entry.size != meta.size:
+            what = f"the table has {entry.size} bytes, the manifest says {meta.size}"
+            offset = min(entry.size, meta.size)
+            found.append({"severity": "error", "problem": what, "file": name, "offset": offset})
+    for entry in present.values():
+        what = "not in the manifest"
+        found.append({"severity": "note", "problem": what, "file": entry.name, "offset": None})
+    return manifest, found
+
+
+@declare("manifest check", example="lsmkv-tool manifest check mydb")
+@path_argument()
+def check(out: Output, db: str) -> None:
+    """Compare the manifest with the directory: damage, missing tables, wrong sizes, obsolete tables.
+
+    Exits 1 on an error. An obsolete table is a note, not an error: the next writable open removes it.
+    """
+    manifest, found = compare(db)
+    while any(row["severity"] == "error" for row in found):
+        # A running database may have dropped a table after we read the manifest: trust two equal results.
+        again = compare(db)
+        if again[1] == found:
+            break
+        manifest, found = again
+    failed = any(row["severity"] == "error" for row in found)
+    edits, tables = len(manifest.records), sum(map(len, manifest.state.version.levels))
+    fine = f"{manifest.path}: {edits} edits, {tables} tables, no problem found"
+    out.rows(found, COLUMNS, finding=failed, empty=fine, edits=edits, tables=tables)

@@ -1,0 +1,79 @@
+"""`manifest dump`: print the edits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lsmkv_tool.command import declare, path_argument
+from lsmkv_tool.exits import FINDING
+from lsmkv_tool.manifest.reader import ManifestFile, format_time
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import Row
+from lsmkv_tool.render.output import Output
+
+if TYPE_CHECKING:
+    from lsmkv.version.manifest import Record
+    from lsmkv.version.version import FileMeta
+
+INDENT = " " * 10
+
+
+def file_row(out: Output, level: int, meta: FileMeta) -> Row:
+    return {
+        "number": meta.number,
+        "level": level,
+        "size": meta.size,
+        "entries": meta.entries,
+        "min_seq": meta.min_seq,
+        "max_seq": meta.max_seq,
+        "smallest": out.key(meta.smallest),
+        "largest": out.key(meta.largest),
+    }
+
+
+def edit_row(out: Output, record: Record) -> Row:
+    edit = record.edit
+    return {
+        "offset": record.offset,
+        "time": format_time(edit.time_us),
+        "reason": edit.reason or None,
+        "added": [file_row(out, level, meta) for level, meta in edit.added],
+        "removed": list(edit.removed),
+        "moved": [{"number": number, "level": level} for number, level in edit.moved],
+        "shift": edit.shift,
+        "next_file": edit.next_file,
+        "last_seq": edit.last_seq,
+        "log_number": edit.log_number,
+    }
+
+
+def edit_text(row: Row) -> str:
+    head = [f"{row['offset']:>8}", row["time"] or "-", row["reason"] or "-"]
+    numbers = ("next_file", "last_seq", "log_number")
+    head += [f"{name}={row[name]}" for name in numbers if row[name] is not None]
+    lines = ["  ".join(head)]
+    if row["shift"]:
+        lines.append(f"{INDENT}levels shifted by {row['shift']:+}")
+    for number in row["removed"]:
+        lines.append(f"{INDENT}- {number:06d}")
+    for move in row["moved"]:
+        lines.append(f"{INDENT}> {move['number']:06d} to L{move['level']}")
+    for file in row["added"]:
+        lines.append(
+            f"{INDENT}+ {file['number']:06d} L{file['level']}  {units.size(file['size'])}  "
+            f"{units.count(file['entries'])} entries  [{file['smallest']} .. {file['largest']}]  "
+            f"seq {file['min_seq']}..{file['max_seq']}"
+        )
+    return "\n".join(lines)
+
+
+@declare("manifest dump", example="lsmkv-tool manifest dump mydb", key_format=True)
+@path_argument("path", "DB|FILE")
+def dump(out: Output, path: str) -> None:
+    """Print every edit in order, up to the first damage."""
+    manifest = ManifestFile(path)
+    if manifest.problem():
+        out.exit = FINDING
+    rows = (edit_row(out, record) for record in manifest.records)
+    out.stream(rows, edit_text, tail=lambda: {"problem": manifest.problem()})
+    manifest.report_problem(out)

@@ -1,0 +1,1 @@
+"""Output of commands: text, JSON, HTML and pictures. Knows nothing about databases."""

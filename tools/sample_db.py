@@ -1,0 +1,73 @@
+"""The small database and files that examples, documentation and tests use."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+USERS = 5000
+
+
+def user(i: int, edition: int = 0) -> tuple[bytes, bytes]:
+    value = {"name": f"Person {i}", "age": (i * 7) % 90, "edition": edition}
+    return b"user:%05d" % i, json.dumps(value).encode()
+
+
+def make_database(path: Path) -> None:
+    """Make a database with two levels, overwrites, tombstones, a range tombstone and an unflushed log."""
+    import lsmkv
+
+    small: dict[str, Any] = {
+        "write_buffer_size": 64 << 10,
+        "target_file_size": 96 << 10,
+        "l0_compaction_trigger": 12,
+        "stats_export": True,
+        "wal": "write",  # does not preallocate, which keeps copies of the directory small
+    }
+    scratch = path.with_name(path.name + ".open")
+    with lsmkv.open(scratch, **small) as db:
+        for i in range(USERS):
+            db.put(*user(i))
+        db.compact_range()
+        for edition in (1, 2):
+            for i in range(edition, USERS, 7 * edition):
+                db.put(*user(i, edition))
+            db.flush()
+        db.delete(b"user:00007")
+        db.delete_range(b"user:00100", b"user:00110")
+        db.flush()
+        db.put(*user(42, 3), sync=True)
+        db.delete(b"user:00043")
+        for i in range(0, 2 * USERS, 3):
+            db.get(b"user:%05d" % i)
+        wait_for_export(scratch / "STATS")
+        shutil.copytree(scratch, path)
+    lsmkv.destroy(scratch)
+
+
+def wait_for_export(stats: Path) -> None:
+    """Wait until the database has written its statistics again."""
+    began = time.time()
+    while not stats.exists() or stats.stat().st_mtime < began:
+        time.sleep(0.02)
+
+
+def make_samples(directory: Path) -> None:
+    """Make the databases mydb and old, and the files table.sst, new.sst and new.jsonl."""
+    import lsmkv
+    from lsmkv_ext.table.sst import SSTWriter
+
+    make_database(directory / "mydb")
+    with lsmkv.open(directory / "old") as db:
+        db.put(b"a", b"1")
+    with SSTWriter(directory / "table.sst") as writer:
+        for i in range(300):
+            writer.put(*user(i), seq=i + 1)
+        writer.delete(b"user:99998", seq=400)
+    with SSTWriter(directory / "new.sst") as writer:
+        writer.put(b"user:70000", b"{}")
+    rows = [{"key": f"user:{80000 + i}", "value": "{}"} for i in range(3)]
+    (directory / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

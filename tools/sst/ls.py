@@ -1,0 +1,77 @@
+"""`sst ls`: list tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lsmkv_tool import exits
+from lsmkv_tool.command import declare
+from lsmkv_tool.directory import stat_file
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import Column, fixed, num, optional
+from lsmkv_tool.render.output import Output
+from lsmkv_tool.sst.paths import read_tables
+from lsmkv_tool.sst.table import Table
+
+PROPERTIES = (
+    "entries",
+    "deletes",
+    "range_tombstones",
+    "blocks",
+    "smallest",
+    "largest",
+    "min_seq",
+    "max_seq",
+    "bits_per_key",
+    "ratio",
+)
+
+
+def table_row(out: Output, path: str) -> dict[str, Any]:
+    """Return one table as a row. If damage keeps it from opening, the row has a `problem`."""
+    row: dict[str, Any] = {"file": path, "size": stat_file(path).st_size, "problem": None}
+    try:
+        table = Table(path)
+    except Exception as error:
+        failure = exits.classify(error)
+        if failure is None or failure.code != exits.FINDING:
+            raise
+        return row | dict.fromkeys(PROPERTIES) | {"problem": failure.message}
+    with table:
+        return row | {
+            "entries": table.entries,
+            "deletes": table.deletes,
+            "range_tombstones": len(table.range_tombstones),
+            "blocks": table.blocks,
+            "smallest": out.key(table.smallest),
+            "largest": out.key(table.largest),
+            "min_seq": table.min_seq,
+            "max_seq": table.max_seq,
+            "bits_per_key": table.filter["bits_per_key"],
+            "ratio": table.ratio,
+        }
+
+
+COLUMNS = [
+    Column("file", "file"),
+    num("size", "size", units.size),
+    num("entries", "entries", units.count),
+    num("deletes", "deletes", units.count),
+    num("blocks", "blocks", units.count),
+    num("ratio", "ratio", units.ratio),
+    fixed("bits/key", "bits_per_key", 1),
+    num("seq", "max_seq"),
+    Column("first key", "smallest"),
+    Column("last key", "largest"),
+    optional("problem", "problem"),
+]
+
+
+@declare("sst ls", example=("lsmkv-tool sst ls mydb", "lsmkv-tool sst ls table.sst"), key_format=True)
+@click.argument("paths", metavar="DB|FILE...", type=click.Path(), nargs=-1, required=True)
+def ls(out: Output, paths: tuple[str, ...]) -> None:
+    """List tables: sizes, entries, key range, compression, filter bits."""
+    rows = read_tables(paths, "opening", lambda file: table_row(out, file), lambda row: row["problem"])
+    out.rows(rows, COLUMNS, empty="no tables", finding=any(row["problem"] for row in rows))
