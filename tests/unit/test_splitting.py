@@ -393,7 +393,7 @@ def test_a_compaction_that_was_given_up_claimed_its_table_again(tmp_path, monkey
     monkeypatch.setattr(Jobs, "_run_plan", run_until_given_up)
     with lsmkv.open(tmp_path / "db", max_background_jobs=1) as db:
         scheduler, rested_on = db._scheduler, [None]
-        rest, run_manual, wait_change = scheduler._rest, scheduler.run_manual, scheduler._wait_change
+        rest, run_manual, wait_change = scheduler._wait_for_work, scheduler.run_manual, scheduler._wait_change
 
         def resting():
             rested_on[0] = db._versions.current
@@ -403,7 +403,7 @@ def test_a_compaction_that_was_given_up_claimed_its_table_again(tmp_path, monkey
             wait_until(lambda: scheduler.busy or rested_on[0] is db._versions.current)
             return result
 
-        monkeypatch.setattr(scheduler, "_rest", resting)
+        monkeypatch.setattr(scheduler, "_wait_for_work", resting)
         monkeypatch.setattr(scheduler, "run_manual", lambda *a: chosen(run_manual(*a)))
         monkeypatch.setattr(scheduler, "_wait_change", lambda *a: chosen(wait_change(*a)))
         fill_and_delete_half(db, 1000)
