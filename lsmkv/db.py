@@ -33,7 +33,7 @@ from lsmkv.prefixed import PrefixedDB, delete_from
 from lsmkv.recovery.recovery import RecoveryReport
 from lsmkv.compaction.scheduler import CompactionPause, Pressure, Scheduler
 from lsmkv.version.version import FileMeta, KeyRange, Version
-from lsmkv.version.version_set import VersionSet
+from lsmkv.version.version_set import Readers, VersionSet
 from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
@@ -116,10 +116,6 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         this = weakref.ref(self)
 
-        def publish(levels: list[list[Table]], flushed: Sequence[Memtable]) -> None:
-            if (db := this()) is not None:
-                db._install(levels, flushed)
-
         def on_poison(error: BaseException) -> None:
             if (db := this()) is not None:
                 Engine._poison(db, error)
@@ -143,7 +139,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             return {} if (db := this()) is None else db.counters()
 
         background = weakref.ref(self._scheduler)
-        self._versions.publish = publish
+        self._versions.readers = _Readers(this)
         self._versions.on_poison = on_poison
         self._scheduler.set_pressure = set_pressure
         self._scheduler.tick = tick
@@ -234,11 +230,14 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         versions = self._versions
         versions.require_writable()
         fresh, writer = self._logs.take(self._last_seq)
-        with versions.lock:
-            versions.rotate(fresh, writer)
-            old = self._rotate(fresh, writer)
+        full = self._active
+        try:
+            versions.rotate(fresh, writer, self._rotate)
+        except BaseException:
+            self._logs.give_back(fresh)
+            raise
         self._scheduler.wake()
-        return old
+        return full
 
     def _require_writable(self) -> None:
         self._check_open()
@@ -586,6 +585,25 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         finally:
             # Last: where warnings are errors, it raises.
             warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
+
+
+class _Readers(Readers):
+    """Refers to the database weakly, like all of the background."""
+
+    def __init__(self, db: weakref.ref[DB]) -> None:
+        self._db = db
+
+    def prepare(self, levels: list[list[Table]], flushed: Sequence[Memtable], last_seq: int) -> None:
+        if (db := self._db()) is not None:
+            db._prepare(levels, flushed, last_seq)
+
+    def publish(self) -> None:
+        if (db := self._db()) is not None:
+            db._publish()
+
+    def abandon(self) -> None:
+        if (db := self._db()) is not None:
+            db._discard_prepared()
 
 
 def _key(key: Key | None) -> bytes | None:

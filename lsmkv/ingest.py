@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from lsmkv.errors import CorruptionError, IOError, SyncError
 from lsmkv.version.manifest import io_errors, open_above_stdio, sync_directory, sync_file
 from lsmkv.compaction.picker import CompactionPlan
 from lsmkv.version.version import FileMeta, Version
-from lsmkv.version.version_set import VersionSet
+from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
 
@@ -33,24 +32,19 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
     versions = db._versions
     check_sources(paths)
     numbers = [versions.numbers.next() for _ in paths]
-    placed: list[str] = []
     try:
-        for path, number in zip(paths, numbers, strict=True):
-            target = filenames.table_path(versions.directory, number)
-            if os.path.lexists(target):
-                raise IOError(errno.EEXIST, "ingest: a file that is not ours has this name", target)
-            placed.append(target)
-            with io_errors("ingest", path):
-                place(path, target, move)
-        sync_directory(versions.directory)
-        _commit(db, numbers)
+        with Outputs() as outputs:
+            for path, number in zip(paths, numbers, strict=True):
+                target = filenames.table_path(versions.directory, number)
+                if os.path.lexists(target):
+                    raise IOError(errno.EEXIST, "ingest: a file that is not ours has this name", target)
+                outputs.paths.append(target)
+                with io_errors("ingest", path):
+                    place(path, target, move)
+            sync_directory(versions.directory)
+            _commit(db, numbers, outputs)
     except SyncError as error:
         versions.poison(error)
-        raise
-    except BaseException:
-        for target in placed:
-            with suppress(FileNotFoundError):
-                os.unlink(target)
         raise
     if move:
         _remove_sources(paths)
@@ -106,36 +100,24 @@ def place(source: str, target: str, move: bool) -> None:
     copy_file(source, target)
 
 
-def _commit(db: DB, numbers: Sequence[int]) -> None:
+def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
     """Older writes are flushed first, so that the tables are newer than all of them; then they
     enter at once.
     """
     versions, scheduler = db._versions, db._scheduler
     with db._exclusive():
         db._require_writable()
+        # An empty memtable has an empty log, which may begin anywhere: within a log the tables' number would be a gap.
         if not db._active.empty:
             db._rotate_active()
         for memtable in list(versions.immutables):
             scheduler.wait_flushed(memtable)
         seq = db._last_seq + 1
-        # The next log begins behind the new sequence number, which no log holds.
-        fresh, writer = db._logs.take(seq)
-        try:
-            with versions.commit, versions.lock:
-                tables, files = _open(versions, numbers, seq)
-                level = _level_for(versions.current, scheduler.busy_now(), files)
-                added = tuple((level, f) for f in files)
-                versions.apply(
-                    VersionEdit(added=added, last_seq=seq, log_number=fresh.number, reason="ingest"), tables
-                )
-                db._set_last_seq(seq)
-                versions.rotate(fresh, writer)
-                db._rotate(fresh, writer)
-        except SyncError:
-            raise
-        except BaseException:
-            db._logs.give_back(fresh)
-            raise
+        with versions.commit, versions.lock:
+            tables, files = _open(versions, numbers, seq)
+            level = _level_for(versions.current, scheduler.busy_now(), files)
+            edit = VersionEdit(added=tuple((level, f) for f in files), last_seq=seq, reason="ingest")
+            versions.apply(edit, tables, outputs=outputs)
     scheduler.update_pressure()
     scheduler.wake()
 

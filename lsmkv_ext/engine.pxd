@@ -41,6 +41,10 @@ cdef class Engine:
     cdef LogWriter log_
     cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the current one
     cdef readonly uint64_t seed  # of the database in state_; a state that is held may be of another (_refresh)
+    cdef ReadState next_state         # made by _prepare, shown by _publish; None: nothing is prepared
+    cdef list next_logs
+    cdef uint64_t next_seek_limit
+    cdef uint64_t next_seq
     cdef uint64_t visible       # sequence number up to which everybody may look
     cdef bint sync_default
     cdef readonly bint readonly
@@ -70,7 +74,6 @@ cdef class Engine:
     cdef int prepare(self, uint64_t footprint, bint keep_turn) except -1
     cdef int make_room(self, bint keep_turn) except -1
     cdef int hold_back(self, uint64_t footprint) except -1
-    cdef int set_seek_limit(self) except -1
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
     cdef int sync_to(self, uint64_t offset) except -1

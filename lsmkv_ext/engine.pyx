@@ -157,6 +157,12 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
     return ST_OK
 
 
+cdef uint64_t seek_limit(ReadState state) except? 0:
+    """A seek that looks into one more table costs about what merging 16 KiB does."""
+    cdef uint64_t total = sum([table.file_size for table in state.levels[0]]) if state.levels else 0
+    return 1000 + total // 16384
+
+
 cdef class Engine:
     """The part of a database that moves bytes. `lsmkv.open` returns its subclass, `lsmkv.DB`."""
 
@@ -187,23 +193,48 @@ cdef class Engine:
         self.active_ = memtables[0]
         self.log_ = log
         self.visible = last_seq
-        self.set_seek_limit()
+        self.seek_limit = seek_limit(self.state_)
         self.writable = not self.readonly
         self.handle.closed = False
         if self.writable and last_seq > MAX_SEQ - SEQ_RESERVE:
             # No table could hold what is written next, nor would a log of it be believed.
             self._poison(Error("its sequence numbers are used up"))
 
-    def _install(self, levels, drop=()):
-        """Publishes new levels, without the memtables in `drop` (now in a table) and with their logs let go."""
+    def _prepare(self, levels, drop=(), uint64_t last_seq=0):
+        """Makes what `_publish` shows: new levels, without the memtables in `drop` (now in a table) and their logs. last_seq: of
+        ingested tables. A rotation in between keeps it current. The caller holds the lock that rotations take."""
+        cdef ReadState base = None
+        cdef ReadState state = None
         gone = {id(memtable) for memtable in drop}
-        kept = [memtable for memtable in self.state_.memtables if id(memtable) not in gone]
-        oldest = min((memtable.number for memtable in kept if memtable.number), default=0)
-        state = ReadState(kept, levels, self.seed)
-        self.state_ = state
+        while base is not self.state_:       # an allocation may run a finalizer that rotates
+            base = self.state_
+            kept = [memtable for memtable in base.memtables if id(memtable) not in gone]
+            oldest = min((memtable.number for memtable in kept if memtable.number), default=0)
+            logs = [log for log in self.old_logs if oldest and log.number >= oldest]
+            state = ReadState(kept, levels, self.seed)
+            self.next_seek_limit = seek_limit(state)
+        self.next_state = state
+        self.next_logs = logs
+        self.next_seq = last_seq
+
+    def _publish(self):
+        """Shows what `_prepare` made. The edit behind it is durable, so nothing in here may fail: no allocation."""
+        cdef ReadState _read_state = self.state_        # freed on return, after the last assignment
+        cdef list _logs = self.old_logs
+        self.state_ = self.next_state
+        self.old_logs = self.next_logs
+        self.next_state = None
+        self.next_logs = None
         self.generation += 1
-        self.set_seek_limit()
-        self.old_logs = [log for log in self.old_logs if oldest and log.number >= oldest]
+        self.handle.seek_debt = 0
+        self.seek_limit = self.next_seek_limit
+        if self.next_seq > self.visible:
+            self.visible = self.next_seq
+
+    def _discard_prepared(self):
+        """Drops what `_prepare` made."""
+        self.next_state = None
+        self.next_logs = None
 
     def _refresh(self, levels, memtables, uint64_t last_seq, uint64_t seed):
         """A read-only handle moves on to a newer state, or to another database in the same place."""
@@ -217,11 +248,20 @@ cdef class Engine:
     def _rotate(self, Memtable memtable not None, LogWriter log):
         """A new active memtable and log; the old memtable becomes the newest immutable one and is returned. Only with the writer
         slot taken (in _on_full, or inside _exclusive)."""
+        cdef ReadState state, next_state = None
+        cdef list logs, next_logs = None
         old = self.active_
+        passed = [] if self.log_ is None else [self.log_]
         state = ReadState([memtable, *self.state_.memtables], self.state_.levels, self.seed)
-        if self.log_ is not None:
-            self.old_logs.append(self.log_)
+        logs = self.old_logs + passed
+        if self.next_state is not None:
+            next_state = ReadState([memtable, *self.next_state.memtables], self.next_state.levels, self.seed)
+            next_logs = self.next_logs + passed
+        # Nothing fails from here on.
         self.state_ = state
+        self.old_logs = logs
+        self.next_state = next_state
+        self.next_logs = next_logs
         self.active_ = memtable
         self.log_ = log
         return old
@@ -232,13 +272,6 @@ cdef class Engine:
 
     def _on_seek_debt(self):
         """Hook: seeks have paid so much for the overlap of L0 that merging it is cheaper. Called in the reader's thread."""
-
-    cdef int set_seek_limit(self) except -1:
-        """A seek that looks into one more table costs about what merging 16 KiB does."""
-        cdef uint64_t total = sum([table.file_size for table in self.state_.levels[0]]) if self.state_.levels else 0
-        self.handle.seek_debt = 0
-        self.seek_limit = 1000 + total // 16384
-        return 0
 
     @contextlib.contextmanager
     def _exclusive(self):
@@ -291,12 +324,8 @@ cdef class Engine:
         self.active_ = None
         self.log_ = None
         self.old_logs = []
+        self._discard_prepared()
         return True
-
-    def _set_last_seq(self, uint64_t seq):
-        """For ingest: numbers given to whole tables. Writer slot taken."""
-        if seq > self.visible:
-            self.visible = seq
 
     @property
     def closed(self):

@@ -15,12 +15,12 @@ from lsmkv import filenames
 from lsmkv.filters import policy
 from lsmkv.compaction import subcompaction
 from lsmkv.version.edit import VersionEdit
-from lsmkv.errors import Error, SyncError
+from lsmkv.errors import Error
 from lsmkv.options import Options
 from lsmkv.compaction.picker import GRANDPARENT_FILES, Kind, CompactionPlan
 from lsmkv.version.version import FileMeta, KeyRange, Version
-from lsmkv.version.version_set import VersionSet, file_meta
 from lsmkv_ext.port.finalization import RLock
+from lsmkv.version.version_set import Outputs, VersionSet, file_meta
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.rebuild import rebuild_table_filter
@@ -288,21 +288,13 @@ class Jobs:
         flushed: Sequence[Memtable] = (),
         global_seq: int = 0,
     ) -> list[FileMeta]:
-        """Opens the outputs (their first check), makes the edit durable and visible. On failure the outputs
-        go.
-        """
+        """Opens the outputs (their first check), makes the edit durable and visible."""
         versions = self.versions
         numbers = [output["number"] for output in outcome["outputs"]]
-        try:
+        with Outputs(filenames.table_path(versions.directory, number) for number in numbers) as outputs:
             files = [file_meta(output, level, global_seq) for output in outcome["outputs"]]
             tables = [versions.open_table(f) for f in files]
-            versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed)
-        except SyncError:
-            # The edit may have reached the disk all the same: then these files are the data.
-            raise
-        except BaseException:
-            versions.discard_outputs(numbers)
-            raise
+            versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed, outputs)
         return files
 
 

@@ -13,14 +13,12 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from lsmkv import filenames
 from lsmkv.version.edit import VersionEdit
-from lsmkv.errors import CorruptionError, IOError, SyncError
+from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.lockfile import is_locked
@@ -37,7 +35,7 @@ from lsmkv.version.manifest import (
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.version import FileMeta
-from lsmkv.version.version_set import VersionSet, file_meta
+from lsmkv.version.version_set import Outputs, VersionSet, file_meta
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
@@ -307,22 +305,6 @@ def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]
 # Opening for writing --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def undo_on_failure() -> Iterator[Callable[[str], None]]:
-    """Files noted while the block runs are removed when it fails: they were never part of the database."""
-    made: list[str] = []
-    try:
-        yield made.append
-    except SyncError:
-        # What reached the disk is open: the new state may be the one that counts, and these files its data.
-        raise
-    except BaseException:
-        for path in made:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-        raise
-
-
 def create_directory(directory: str) -> None:
     if os.path.isdir(directory):
         return
@@ -371,14 +353,14 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
     _forget_lost_log(versions)
-    with undo_on_failure() as made:
+    with Outputs() as outputs:
         added: list[AddedFile] = []
 
         def write(piece: Memtable) -> int:
             memory = 0
             # No output at all where it holds nothing but empty ranges.
             for output in Jobs(versions).write_memtables([piece])["outputs"]:
-                made(filenames.table_path(directory, output["number"]))
+                outputs.paths.append(filenames.table_path(directory, output["number"]))
                 f = file_meta(output, 0)
                 table = versions.open_table(f)
                 versions.add_table(table)
@@ -392,7 +374,7 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
         active = new_memtable(versions, versions.numbers.next())
         writer = new_log(versions, active.number, last_seq)
         if writer is not None:
-            made(filenames.log_path(directory, active.number))
+            outputs.paths.append(filenames.log_path(directory, active.number))
         sync_directory(directory)
         versions.start(
             VersionEdit(
@@ -401,7 +383,8 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
                 log_number=active.number,
                 logged=writer is not None,
                 reason="open",
-            )
+            ),
+            outputs,
         )
     if writer is not None:
         versions.watermark = SyncWatermark(os.path.join(directory, filenames.SYNCED))

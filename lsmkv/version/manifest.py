@@ -13,9 +13,10 @@ import logging
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import BinaryIO
 
 import xxhash
@@ -41,6 +42,7 @@ SLOT_BYTES = SLOT.size + CHECKSUM.size
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
 MAX_CURRENT_BYTES = 128
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 FOREIGN_CURRENT = re.compile(rb"MANIFEST-[0-9]+\n")
 
 
@@ -127,35 +129,57 @@ def sync_directory(directory: str) -> None:
         os.close(fd)
 
 
+class Replacement:
+    """New contents of a file, in a temporary one beside it. `commit` renames it: the name holds the old or the
+    new contents, whatever happens. Ends with either `commit` or `abandon`.
+    """
+
+    def __init__(self, directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, name)
+        self._temporary = self._path + ".tmp"
+        self._durable = durable
+        # Opened first: once the new name is there, nothing but the fsync itself may fail.
+        self._folder = open_directory(directory)
+        try:
+            with io_errors(f"replacing {name}", self._path):
+                self._write(data)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _write(self, data: bytes) -> None:
+        fd = open_above_stdio(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, data, self._temporary)
+            if self._durable:
+                sync_file(fd, self._temporary)
+        finally:
+            os.close(fd)
+
+    def commit(self) -> None:
+        """When this raises, either may be there after a reopen."""
+        try:
+            try:
+                os.rename(self._temporary, self._path)
+            except OSError as error:
+                raise IOError(error.errno, f"rename: {error.strerror}", self._path) from error
+            if self._durable:
+                sync_file(self._folder, self._directory)
+        finally:
+            os.close(self._folder)
+
+    def abandon(self) -> None:
+        os.close(self._folder)
+        with suppress(OSError):
+            os.unlink(self._temporary)
+
+
 def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
     """`name` holds `data` or what it held before, whatever happens: temporary file, fsync, rename, fsync of
     the folder.
     """
-    # Opened first: once the new name is there, nothing but the fsync itself may fail.
-    folder = open_directory(directory)
-    try:
-        with io_errors(f"replacing {name}", os.path.join(directory, name)):
-            _write_and_rename(directory, name, data, durable)
-        if durable:
-            sync_file(folder, directory)
-    finally:
-        os.close(folder)
-
-
-def _write_and_rename(directory: str, name: str, data: bytes, durable: bool) -> None:
-    temporary = os.path.join(directory, name + ".tmp")
-    fd = open_above_stdio(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        write_all(fd, data, temporary)
-        if durable:
-            sync_file(fd, temporary)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        os.close(fd)
-    os.rename(temporary, os.path.join(directory, name))
+    Replacement(directory, name, data, durable=durable).commit()
 
 
 def open_to_read(path: str) -> BinaryIO:
@@ -209,8 +233,12 @@ def refuse_foreign(directory: str) -> None:
         raise IOError(errno.EEXIST, "the folder holds a database of another kind", directory)
 
 
+def new_current(directory: str, number: int) -> Replacement:
+    return Replacement(directory, filenames.CURRENT, encode_current(number))
+
+
 def write_current(directory: str, number: int) -> None:
-    replace_file(directory, filenames.CURRENT, encode_current(number))
+    new_current(directory, number).commit()
 
 
 # Reading ----------------------------------------------------------------------------------------------------
@@ -354,6 +382,13 @@ def read_records(directory: str, number: int) -> list[Record]:
 # Writing ----------------------------------------------------------------------------------------------------
 
 
+class AppendRefused(IOError):
+    """The disk had no room for all of a record: what there is of it is a torn tail, and the edit does not count.
+
+    After any other failure of an append, the next open may find the edit or not.
+    """
+
+
 class ManifestWriter:
     """Appends edits to one manifest file. After any failure it refuses more: the caller starts a new
     manifest.
@@ -364,13 +399,13 @@ class ManifestWriter:
         self.number = number
         self.path = filenames.manifest_path(directory, number)
         self.failed = False
-        self._ordinal = 0
-        self._generation = 0
+        self.size = HEAD_BYTES
+        self._records = 0
         with io_errors("create", self.path):
             self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        self.size = 0
         try:
-            self._write(_head(number))
+            with io_errors("write", self.path):
+                write_all(self._fd, _head(number), self.path)
             self.append(first)
             sync_directory(directory)
         except BaseException:
@@ -379,39 +414,41 @@ class ManifestWriter:
 
     def append(self, edit: VersionEdit) -> None:
         """Returns once the edit is durable."""
+        self.stage(edit)()
+
+    def stage(self, edit: VersionEdit) -> Callable[[], None]:
+        """Does all of an append that needs memory; the call returned does the rest."""
         if self.failed:
             raise Error("manifest had a failed append; a new one must be started")
         payload = edit.encode()
         if len(payload) > MAX_RECORD:
             raise Error(f"version edit of {len(payload)} bytes is too large")
-        self._write(_record(self._ordinal, payload, self.number))
-        try:
-            sync_file(self._fd, self.path)
-        except SyncError:
-            self.failed = True
-            raise
-        self._ordinal += 1
-        self._synced_watermark()
+        record = _record(self._records, payload, self.number)
+        records, size = self._records + 1, self.size + len(record)
+        return partial(self._append, record, records, size, _slot(records, size, self.number))
 
-    def _write(self, data: bytes) -> None:
+    def _append(self, record: bytes, records: int, size: int, slot: bytes) -> None:
+        self.failed = True  # until all went well: nothing may follow a record that is incomplete or not synced
         try:
-            write_all(self._fd, data, self.path)
+            write_all(self._fd, record, self.path)
         except OSError as error:
-            self.failed = True
-            raise IOError(error.errno, f"write: {error.strerror}", self.path) from error
-        self.size += len(data)
+            kind = AppendRefused if error.errno in NO_ROOM else IOError
+            raise kind(error.errno, f"write: {error.strerror}", self.path) from error
+        sync_file(self._fd, self.path)
+        self.size = size
+        self._records = records
+        self.failed = not self._synced_watermark(slot)
 
-    def _synced_watermark(self) -> None:
+    def _synced_watermark(self, slot: bytes) -> bool:
         # Stored, not synced: it may lag behind the truth after a power cut, it never runs ahead of it.
-        self._generation += 1
-        slot = _slot(self._generation, self.size, self.number)
         try:
-            os.pwrite(self._fd, slot, SLOT_OFFSETS[self._generation % 2])
+            os.pwrite(self._fd, slot, SLOT_OFFSETS[self._records % 2])
         except OSError as error:
             # The edit is durable all the same, so this is no failed append; but the next one goes to a new
             # file.
-            self.failed = True
             log.warning("%s: the synced offset could not be noted: %s", self.path, error)
+            return False
+        return True
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -14,13 +14,23 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
 from typing import Any
 
 from lsmkv import filenames
 from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import Error, ReadOnlyError, SyncError
-from lsmkv.version.manifest import ManifestState, ManifestWriter, snapshot_edit, sync_directory, write_current
+from lsmkv.version.manifest import (
+    AppendRefused,
+    ManifestState,
+    ManifestWriter,
+    Replacement,
+    new_current,
+    snapshot_edit,
+    sync_directory,
+)
 from lsmkv.options import Options
 from lsmkv.version.version import FileMeta, Version
 from lsmkv_ext.cache.block_cache import BlockCache
@@ -38,6 +48,47 @@ log = logging.getLogger("lsmkv")
 # and enough to be worth it. Opening reads all of it, and so does every reader beside a writer.
 MANIFEST_GROWTH = 4
 MANIFEST_LIMIT = 256 << 10
+
+
+class Outputs:
+    """The files that an edit adds. A block that fails removes them, unless it attempted the append: then the edit
+    may be durable, and the next open decides.
+    """
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self.paths = list(paths)
+        self.kept = False
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not self.kept:
+            for path in self.paths:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+
+
+class Readers:
+    """How a new tree reaches its readers; there are none until the database is wired. `publish` follows a durable
+    edit: it only assigns.
+    """
+
+    def prepare(self, levels: list[list[Table]], flushed: Sequence[Memtable], last_seq: int) -> None: ...
+    def publish(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+@dataclass
+class NextTree:
+    """The fields of a VersionSet after an edit that is about to become durable. Rotations keep it current."""
+
+    state: ManifestState
+    tables: dict[int, Table]
+    immutables: list[Memtable]
+    shifts: int
 
 
 class VersionSet:
@@ -70,8 +121,10 @@ class VersionSet:
         self.poisoned: BaseException | None = None
         self.shifts = 0  # sum of all level shifts since the database was opened
         # Wired by the database: how a new tree reaches its readers, and an error its writers.
-        self.publish: Callable[[list[list[Table]], Sequence[Memtable]], None] = lambda levels, flushed: None
+        self.readers = Readers()
         self.on_poison: Callable[[BaseException], None] = lambda error: None
+        self._next: NextTree | None = None  # from `_prepare` to `_publish`
+        self._served: ManifestWriter | None = None  # replaced by a new one; its file goes after the edit
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
         self._dropped = 0  # tables dropped from the tree whose files are still there
         self._dead_files: list[str] = []  # names whose unlink failed, for another try
@@ -98,9 +151,8 @@ class VersionSet:
     def filter_infos(self) -> dict[int, dict[str, Any]]:
         """By file number. Made when first asked for: a fill ratio takes a walk over the whole filter."""
         with self.lock:
-            for number, table in self.tables.items():
-                if number not in self._filter_infos:
-                    self._filter_infos[number] = filter_info(table)
+            known = self._filter_infos
+            self._filter_infos = {n: known.get(n) or filter_info(table) for n, table in self.tables.items()}
             return dict(self._filter_infos)
 
     def tables_of(self, files: Iterable[FileMeta]) -> list[Table]:
@@ -118,44 +170,104 @@ class VersionSet:
 
     # Changes -----------------------------------------------------------------------------------------------
 
-    def rotate(self, fresh: Memtable, new_log: LogWriter | None) -> None:
-        """`fresh` takes the writes; what was active waits for its flush. The caller holds the writer's turn."""
+    def rotate(
+        self,
+        fresh: Memtable,
+        new_log: LogWriter | None,
+        engine: Callable[[Memtable, LogWriter | None], object] = lambda fresh, new_log: None,
+    ) -> None:
+        """`fresh` takes the writes; what was active waits for its flush. `engine` rotates the engine. When this
+        raises, nothing has changed. The caller holds the writer's turn.
+        """
         with self.lock:
-            if self.active is not None and fresh.number <= self.active.number:
-                raise Error(f"log {fresh.number} cannot follow log {self.active.number}")
-            if new_log is not None:
-                if self.watermark is not None:
-                    new_log.attach_watermark(self.watermark, self.logs.get(self.active.number) if self.active else None)
-                self.logs[new_log.number] = new_log
-            waiting = self.immutables if self.active is None else [self.active, *self.immutables]
-            # No call in between, so no interrupt from the keyboard either: both or none.
-            self.immutables, self.active = waiting, fresh
+            active, watermark = self.active, self.watermark
+            if active is not None and fresh.number <= active.number:
+                raise Error(f"log {fresh.number} cannot follow log {active.number}")
+            full = [] if active is None else [active]
+            waiting = full + self.immutables
+            next_waiting = full + ([] if self._next is None else self._next.immutables)
+            logs = self.logs if new_log is None else {**self.logs, new_log.number: new_log}
+            previous = None if active is None else self.logs.get(active.number)
+            engine(fresh, new_log)
+            # Nothing fails from here on.
+            if new_log is not None and watermark is not None:
+                new_log.attach_watermark(watermark, previous)
+            self.immutables, self.active, self.logs = waiting, fresh, logs
+            if self._next is not None:
+                self._next.immutables = next_waiting
 
     def apply(
         self,
         edit: VersionEdit,
         opened: Sequence[Table] = (),
         flushed: Sequence[Memtable] = (),
+        outputs: Outputs | None = None,
     ) -> None:
-        """Makes `edit` durable, then visible. `opened` are the tables it adds, `flushed` the memtables they
-        replace.
+        """Makes `edit` durable, then visible. `opened` are the tables it adds, `outputs` their files, `flushed` the
+        memtables they replace.
 
-        When this raises, the tree is as before and (but for a SyncError) the outputs may be removed.
+        When this raises, the tree is as before. If the append was attempted, the edit may be durable all the
+        same: the outputs stay, and the database is read-only until the next open finds out.
         """
+        outputs = outputs or Outputs()
         with self.commit:
             self.require_writable()
-            edit = self._complete(edit, flushed)
-            version = edit.apply(self.current)
+            dropped = [self.tables[number] for number in edit.removed if number in self.tables]
             try:
-                self._append(edit)
-            except SyncError as error:
-                self.poison(error)
+                append = self._prepare(edit, opened, flushed)
+                outputs.kept = True
+                append()
+                self._publish()
+            except BaseException as error:
+                if isinstance(error, AppendRefused):
+                    outputs.kept = False
+                if outputs.kept or isinstance(error, SyncError):
+                    self.poison(error)
+                self._abandon()
                 raise
-            with self.lock:
-                self._install(edit, version, opened, flushed)
-                self.publish(self.table_levels(), flushed)
-        self.drop_logs()
-        self.collect_garbage()
+        self._retire(dropped)
+
+    def _prepare(
+        self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]
+    ) -> Callable[[], None]:
+        """Does all that can fail and leave no trace; the call returned makes the edit durable, `_publish` visible."""
+        ingested_seq = edit.last_seq or 0
+        edit = self._complete(edit, flushed)
+        state = self._state_after(edit)
+        tables = {**self.tables, **{table.number: table for table in opened}}
+        for number in edit.removed:
+            del tables[number]
+        levels = [[tables[f.number] for f in files] for files in state.version.levels]
+        with self.lock:
+            self.readers.prepare(levels, flushed, ingested_seq)
+            self._next = NextTree(state, tables, [], self.shifts + edit.shift)
+            waiting: list[Memtable] | None = None
+            while waiting is not self.immutables:  # an allocation may run a finalizer that rotates
+                waiting = self.immutables
+                self._next.immutables = [m for m in waiting if m not in flushed]
+        return self._stage(edit, state)
+
+    def _publish(self) -> None:
+        """The edit is durable: from here on nothing may fail. Assignments alone, no allocation."""
+        with self.lock:
+            coming = self._next
+            assert coming is not None
+            self.readers.publish()
+            self.state = coming.state
+            self.tables = coming.tables
+            self.immutables = coming.immutables
+            self.shifts = coming.shifts
+            self._next = None
+
+    def _abandon(self) -> None:
+        with self.lock:
+            self.readers.abandon()
+            self._next = None
+
+    def _state_after(self, edit: VersionEdit) -> ManifestState:
+        state = replace(self.state)
+        state.apply(edit)
+        return state
 
     def _complete(self, edit: VersionEdit, flushed: Sequence[Memtable]) -> VersionEdit:
         """Adds the numbers that every edit carries."""
@@ -175,73 +287,62 @@ class VersionSet:
             time_us=time.time_ns() // 1000,
         )
 
-    def _install(
-        self, edit: VersionEdit, version: Version, opened: Sequence[Table], flushed: Sequence[Memtable]
-    ) -> None:
-        """The edit is durable: from here on nothing may fail."""
-        self.state.apply(edit)
-        self.state.version = version
-        self.shifts += edit.shift
-        for table in opened:
-            self.add_table(table)
-        self.immutables = [m for m in self.immutables if m not in flushed]
-        for number in edit.removed:
-            table = self.tables.pop(number)
-            self._filter_infos.pop(number, None)
-            self._dropped += 1
-            table.mark_obsolete(self._released)
-
     # The manifest ------------------------------------------------------------------------------------------
 
-    def _append(self, edit: VersionEdit) -> None:
+    def _stage(self, edit: VersionEdit, after: ManifestState) -> Callable[[], None]:
         if self.manifest is None or self.manifest.failed or self.manifest.size > self._manifest_limit:
-            self._start_manifest(edit)
-        else:
-            self.manifest.append(edit)
+            return self._stage_manifest(edit, after)
+        return self.manifest.stage(edit)
 
-    def _start_manifest(self, edit: VersionEdit) -> None:
-        """A new manifest that begins with the tree after `edit`; it counts once CURRENT names it."""
+    def _stage_manifest(self, edit: VersionEdit, after: ManifestState) -> Callable[[], None]:
+        """Writes a manifest that begins with the tree after `edit`; the call returned makes CURRENT name it, and
+        so makes it count.
+        """
         number = self.numbers.next()
-        after = replace(self.state)
-        after.apply(replace(edit, next_file=self.numbers.peek))
         writer = None
         try:
-            writer = ManifestWriter(self.directory, number, snapshot_edit(after, edit.reason, edit.time_us))
-            write_current(self.directory, number)
-        except SyncError:
-            # Which manifest CURRENT names is open: both stay.
-            if writer is not None:
-                writer.close()
-            raise
+            first = snapshot_edit(replace(after, next_file=self.numbers.peek), edit.reason, edit.time_us)
+            writer = ManifestWriter(self.directory, number, first)
+            limit = max(MANIFEST_LIMIT, MANIFEST_GROWTH * writer.size)
+            return partial(self._switch_manifest, writer, limit, new_current(self.directory, number))
         except BaseException:
             if writer is not None:
                 writer.close()
             with suppress(FileNotFoundError):
                 os.unlink(filenames.manifest_path(self.directory, number))
             raise
-        self._manifest_limit = max(MANIFEST_LIMIT, MANIFEST_GROWTH * writer.size)
-        old, self.manifest = self.manifest, writer
-        if old is not None:
-            old.close()
-            self.remove(filenames.manifest_name(old.number))
 
-    def start(self, edit: VersionEdit) -> None:
+    def _switch_manifest(self, writer: ManifestWriter, limit: int, current: Replacement) -> None:
+        try:
+            current.commit()
+        except BaseException:
+            # CURRENT may name either manifest: both stay.
+            writer.close()
+            raise
+        self._served = self.manifest
+        self.manifest = writer
+        self._manifest_limit = limit
+
+    def start(self, edit: VersionEdit, outputs: Outputs | None = None) -> None:
         """The first edit after opening always starts a manifest, so nothing is appended behind a
-        torn tail.
+        torn tail. If this raises, the next open decides, as after `apply`.
         """
+        outputs = outputs or Outputs()
         with self.commit:
             edit = replace(edit, next_file=self.numbers.peek, time_us=time.time_ns() // 1000)
-            version = edit.apply(self.current)
-            self._start_manifest(edit)
-            self.state.apply(edit)
-            self.state.version = version
+            state = self._state_after(edit)
+            switch = self._stage_manifest(edit, state)
+            outputs.kept = True
+            switch()
+            self.state = state
+        self._retire([])
 
     # Errors ------------------------------------------------------------------------------------------------
 
     def require_writable(self) -> None:
         if self.poisoned is not None:
             raise ReadOnlyError(
-                f"the database is read-only since an I/O error: {self.poisoned}"
+                f"the database is read-only since an error: {self.poisoned}"
             ) from self.poisoned
 
     def poison(self, error: BaseException) -> None:
@@ -255,6 +356,22 @@ class VersionSet:
         log.error("%s: read-only from now on: %s", self.directory, error)
 
     # Files that have served ---------------------------------------------------------------------------------
+
+    def _retire(self, dropped: list[Table]) -> None:
+        """Removes what an edit replaced. The edit is done: a failure in here only costs space until the next open."""
+        try:
+            with self.lock:
+                served, self._served = self._served, None
+                while dropped:
+                    self._dropped += 1
+                    dropped.pop().mark_obsolete(self._released)
+            if served is not None:
+                served.close()
+                self.remove(filenames.manifest_name(served.number))
+            self.drop_logs()
+            self.collect_garbage()
+        except Exception as error:
+            log.warning("%s: files that have served stay until the next open: %s", self.directory, error)
 
     def drop_logs(self) -> None:
         """Removes the logs that the durable manifest no longer needs."""

@@ -64,31 +64,34 @@ CHANGES = WRITES | SYNCS | mask(
 ALL = CHANGES | mask(Op.READ)
 
 
-def build() -> Path:
+def build(source: Path = SOURCE) -> Path:
     """Compiles the library once per version of its source; returns its path."""
-    key = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     folder = Path(__file__).parents[2] / "build" / "iofault"
-    target = folder / f"iofault-{key}.so"
+    target = folder / f"{source.stem}-{key}.so"
     if target.exists():
         return target
     compiler = shutil.which(os.environ.get("CC", "gcc"))
     if compiler is None:
-        raise FileNotFoundError("iofault needs a C compiler (gcc, or $CC)")
+        raise FileNotFoundError(f"{source.stem} needs a C compiler (gcc, or $CC)")
     folder.mkdir(parents=True, exist_ok=True)
     half = folder / f"{target.name}.{os.getpid()}"
     flags = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
-    subprocess.run([compiler, *flags, "-o", str(half), str(SOURCE), "-ldl", "-lpthread"], check=True)
+    subprocess.run([compiler, *flags, "-o", str(half), str(source), "-ldl", "-lpthread"], check=True)
     half.rename(target)
     return target
 
 
 def preload_environment(**more: str) -> dict[str, str]:
     """The environment of a child process that runs under iofault."""
-    tests = Path(__file__).parents[1]
-    path = os.pathsep.join(filter(None, [str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")]))
     # A sanitizer that is preloaded already has to stay, and to stay first.
     preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD", ""), str(build())]))
-    return {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": path, **more}
+    return {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": python_path(), **more}
+
+
+def python_path() -> str:
+    tests = Path(__file__).parents[1]
+    return os.pathsep.join(filter(None, [str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 def run_python(code: str, *arguments: str, timeout: float = 60, **environment: str):

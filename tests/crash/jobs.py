@@ -1,7 +1,8 @@
-"""All jobs of the lab by name. Each runs in a process of its own, under iofault."""
+"""All jobs of the lab by name. Each runs in a process of its own, under the lab's preloaded library."""
 
 from lsmkv.version import version_set
 
+from .allocations import fail_allocation
 from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault
 from .lifetime import (
@@ -35,6 +36,7 @@ __all__ = [
     "close_during_rotation",
     "close_race",
     "damage_sweep",
+    "fail_allocation",
     "flush_and_die",
     "fork_use",
     "fsync_failure",

@@ -42,12 +42,13 @@ class Outcome:
 
 
 class Lab:
-    def __init__(self) -> None:
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
+        """Under iofault, unless an environment says otherwise."""
         package = __name__.rpartition(".")[0]
         name = f"{package}.lab" if package else "lab"
         self._process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", name],
-            env=preload_environment(),
+            env=environment or preload_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -66,7 +66,8 @@ class Rig(Engine):
         memtables = self._read_state.memtables[1:]
         made = self.run(memtables, memtables, single_output=True)
         self.tree = [made + self.tree[0], *self.tree[1:]]
-        self._install(self.tree, drop=memtables)
+        self._prepare(self.tree, drop=memtables)
+        self._publish()
 
     def compact(self, level):
         """All of a level into the next one."""
@@ -77,7 +78,8 @@ class Rig(Engine):
         self.tree = [
             [] if i == level else (made if i == level + 1 else tables) for i, tables in enumerate(self.tree)
         ]
-        self._install(self.tree)
+        self._prepare(self.tree)
+        self._publish()
 
 
 class EngineMachine(RuleBasedStateMachine):

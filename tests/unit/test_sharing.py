@@ -405,6 +405,25 @@ def test_ingested_tables_are_newer_than_everything_before(path, tmp_path):
     assert lsmkv.verify(path)
 
 
+@pytest.mark.parametrize("wal", ["mmap", "write"])
+def test_writes_around_ingests_come_back_from_the_log(path, tmp_path, wal):
+    new = table(tmp_path / "new.sst", [(b"b", b"ingested")])
+    db = lsmkv.open(path, wal=wal)
+    with db.write_batch() as batch:
+        batch.delete_range(b"z", b"a")  # deletes nothing, and takes a sequence number
+    db.ingest([new])
+    db.put(b"a", b"1", sync=True)
+    db.ingest([new])
+    db.ingest([new])
+    db.put(b"b", b"2", sync=True)
+    db.put(b"c", b"3")
+    db._shut(flush=False)
+    with lsmkv.open(path) as db:
+        assert not db.recovery_report.torn
+        assert dict(db.items()) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    assert lsmkv.verify(path)
+
+
 def test_ingest_goes_as_deep_as_it_can_and_moves(path, tmp_path):
     with lsmkv.open(path) as db:
         db._scheduler.suspended += 1
