@@ -572,43 +572,78 @@ def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None, ho
 
 
 def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: CompactionPause) -> None:
-    """Level by level from the top. Files that arrive meanwhile are left to the next one who asks."""
-    versions = scheduler.versions
-
-    def begin() -> tuple[set[int], int]:
-        with versions.lock:
-            version = versions.current
-        total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
-        return {f.number for f in version.levels[0]}, total
-
-    def look() -> tuple[int, int, tuple[FileMeta, ...], bool]:
-        with versions.lock:
-            now, version = versions.shifts, versions.current
-        at = level + now - shifts if level else 0
-        left = files_to_compact(version, at, span, after)
-        if at == 0:
-            left = tuple(f for f in left if f.number in before)
-        return at, now, left, at > max(version.last_level, 0)
-
-    before, total = uninterruptible(begin)
+    steps = uninterruptible(lambda: _Steps(scheduler, span, hold))
     done = 0
-    level, after, shifts = 0, b"", versions.shifts
     while True:
-        level, shifts, left, finished = uninterruptible(look)
-        if finished:
+        plan = scheduler.run_manual(steps.pick)
+        if plan is not None:
+            done += plan.input_bytes
+            if progress is not None:
+                progress(min(done, steps.total), steps.total)
+        elif steps.wanted is not None:
+            scheduler.wait_unblocked(steps.wanted, span)
+        else:
             break
-        if not left:
-            level, after = level + 1, b""
-            continue
-        pick = lambda v, busy, n=level, a=after: choose_range(v, versions.options, n, span, busy, a)  # noqa: E731
-        plan = scheduler.run_manual(pick, hold)
-        if plan is None:
-            scheduler.wait_unblocked(span)
-            continue
-        if level:
-            after = max(f.largest for f in plan.upper) + b"\0"
-        done += plan.input_bytes
-        if progress is not None:
-            progress(min(done, total), total)
     if progress is not None:
-        progress(total, total)
+        progress(steps.total, steps.total)
+
+
+class _Steps:
+    """The plans of one `compact_range`, level by level from the top. Files that reach L0 meanwhile are left to the next
+    one.
+    """
+
+    def __init__(self, scheduler: Scheduler, span: KeyRange, hold: CompactionPause) -> None:
+        versions = scheduler.versions
+        with versions.lock:
+            version, self._shifts = versions.current, versions.shifts
+        self._scheduler = scheduler
+        self._span = span
+        self._hold = hold
+        self._young = {f.number for f in version.levels[0]}
+        self._level = 0
+        self._after = b""  # the level is done below this key
+        self._relieved = False  # the last plan was one for stopped writers
+        self.total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
+        self.wanted: CompactionPlan | None = None  # the next step, once `pick` found it blocked
+
+    def pick(self, version: Version, busy: Sequence[CompactionPlan]) -> CompactionPlan | None:
+        """The next step. None: it is blocked, or all is done. The scheduler's lock is held."""
+        self._descend(version)
+        self.wanted = self._step(version)
+        if self.wanted is None:
+            return None
+        step = self._step(version, busy)
+        if self._scheduler.writers_stopped and (step is None or not self._relieved):
+            # Our steps may keep others from L0, so we merge it. Every second plan is a step of ours all the same.
+            relief = choose_range(version, self._scheduler.options, 0, busy=busy)
+            if relief is not None:
+                self._relieved = True
+                self._hold.narrow(self.wanted)
+                return relief
+        if step is None:
+            self._hold.narrow(self.wanted)
+            return None
+        self._hold.lift()
+        self._relieved = False
+        if self._level:
+            self._after = max(f.largest for f in step.upper) + b"\0"
+        return step
+
+    def _descend(self, version: Version) -> None:
+        """To the next level that has something to do; below the last one where none has."""
+        shifts = self._scheduler.versions.shifts
+        if self._level:
+            self._level += shifts - self._shifts
+        self._shifts = shifts
+        while self._level <= version.last_level and not self._left(version):
+            self._level, self._after = self._level + 1, b""
+
+    def _left(self, version: Version) -> bool:
+        files = files_to_compact(version, self._level, self._span, self._after)
+        return any(self._level or f.number in self._young for f in files)
+
+    def _step(self, version: Version, busy: Sequence[CompactionPlan] = ()) -> CompactionPlan | None:
+        if self._level > version.last_level:
+            return None
+        return choose_range(version, self._scheduler.options, self._level, self._span, busy, self._after)

@@ -212,7 +212,8 @@ class Jobs:
     def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
         versions = self.versions
         options = versions.options
-        version = versions.current
+        with versions.lock:  # of one moment: a shift in between would hide the level below the output
+            version, level = versions.current, self._output_level(plan, shifts)
         inputs: list[Any] = []
         if plan.level == 0:
             inputs += versions.tables_of(plan.upper)
@@ -220,7 +221,6 @@ class Jobs:
             inputs.append(versions.tables_of(plan.upper))
         if plan.lower:
             inputs.append(versions.tables_of(plan.lower))
-        level = self._output_level(plan, shifts)
         make = partial(
             Job,
             inputs,
@@ -247,14 +247,15 @@ class Jobs:
         options = versions.options
         (old,) = plan.upper
         (table,) = versions.tables_of(plan.upper)
-        level = self._output_level(plan, shifts)
+        with versions.lock:
+            version, level = versions.current, self._output_level(plan, shifts)
         number = versions.numbers.next()
         began = time.monotonic_ns()
         kind, argument = options.prefix
         summary = rebuild_table_filter(
             table,
             filenames.table_path(versions.directory, number),
-            millibits=self._wanted_millibits(versions.current, level, old),
+            millibits=self._wanted_millibits(version, level, old),
             level=level,
             number=number,
             verify=options.verify_filters,

@@ -163,8 +163,9 @@ def choose(
     if any(plan.kind is Kind.SHIFT for plan in busy):
         return None
     shift = wanted_shift(version, options)
-    # An output on its way to L1 would be left without a level if L1 closed.
-    if shift > 0 or (shift < 0 and not any(plan.output_level == 1 for plan in busy)):
+    # A running plan would be left without a level if L1 closed, or the last one was pushed out.
+    edge = 1 if shift < 0 else MAX_LEVELS - 1
+    if shift and not any(plan.output_level == edge for plan in busy):
         return CompactionPlan(Kind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
     for candidate in _candidates(version, options, hints, _Conflicts(busy)):
         return candidate
@@ -186,6 +187,13 @@ class _Conflicts:
             return False
         span = plan.span
         return not any(level == plan.output_level and span.overlaps(other) for level, other in self.spans)
+
+
+def conflict(plan: CompactionPlan, other: CompactionPlan) -> bool:
+    """Whether the two must not run at the same time."""
+    if Kind.SHIFT in (plan.kind, other.kind):
+        return True
+    return not _Conflicts([other]).allow(plan)
 
 
 def _candidates(version: Version, options: Options, hints: Hints, taken: _Conflicts) -> Iterator[CompactionPlan]:

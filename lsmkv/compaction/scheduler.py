@@ -24,7 +24,7 @@ from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyE
 from lsmkv.compaction.jobs import Superseded, Jobs, Result
 from lsmkv.log_supply import LogSupply
 from lsmkv.options import Options
-from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose, pending_bytes, l0_worth_merging
+from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose, conflict, pending_bytes, l0_worth_merging
 from lsmkv.version.version import KeyRange, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
@@ -158,6 +158,7 @@ class Scheduler:
         self.counters: Counters = Counters()
         self.busy: list[tuple[CompactionPlan, int]] = []  # running plans, with the shift counter when they were made
         self.suspended = 0  # > 0: no new automatic compaction
+        self.wanted: dict[int, tuple[CompactionPlan, int]] = {}  # blocked manual plans, as in `busy`, by their CompactionPause
         self.errors: dict[
             str, BaseException
         ] = {}  # of "flush" and "compaction": the last one, until it goes well
@@ -225,7 +226,7 @@ class Scheduler:
         return any(thread.ident == ident for thread in self._threads) or self.jobs.run_in(ident)
 
     def in_background(self, name: str, work: Callable[[], None]) -> None:
-        """A piece of work manually in a thread of its own; its error is counted and logged like any other."""
+        """A piece of work manually in a thread of its own; its error is counted and logged."""
         uninterruptible(lambda: self._begin_unattended(name, work))
 
     def _begin_unattended(self, name: str, work: Callable[[], None]) -> None:
@@ -236,8 +237,13 @@ class Scheduler:
     def _report(self, name: str, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:
+        except IOError as error:
+            # It may be a failed fsync, which is final whoever asked for it.
             self._failed("compaction", name, error, 0.0)
+        except BaseException as error:
+            if not self.jobs.cancelled and not isinstance(error, ReadOnlyError):
+                self._count_error(name, error)
+                log.error("%s failed", name, exc_info=error)
         finally:
             with self.versions.lock:
                 self._unattended -= 1
@@ -372,7 +378,8 @@ class Scheduler:
 
     def _choose(self, hints: Hints | None = None) -> CompactionPlan | None:
         version = self.versions.current
-        busy = self.busy_now()
+        # A plan that a caller waits to run counts as running, or its tables might never be free.
+        busy = self.busy_now() + self._renumbered(self.wanted.values())
         damaged = tuple(f for f in version.files() if f.number in self._damaged)
         if damaged:
             # Taken for good, in a level that does not exist, so that no range is.
@@ -381,7 +388,10 @@ class Scheduler:
 
     def busy_now(self) -> list[CompactionPlan]:
         """The running plans, their levels as they are numbered now."""
-        return [plan.shifted(self.versions.shifts - shifts) for plan, shifts in self.busy]
+        return self._renumbered(self.busy)
+
+    def _renumbered(self, plans: Iterable[tuple[CompactionPlan, int]]) -> list[CompactionPlan]:
+        return [plan.shifted(self.versions.shifts - shifts) for plan, shifts in plans]
 
     def _claim(self, plan: CompactionPlan) -> tuple[CompactionPlan, int]:
         claimed = (plan, self.versions.shifts)
@@ -409,12 +419,10 @@ class Scheduler:
                 self.condition.notify_all()
 
     def pause_compaction(self) -> CompactionPause:
-        """No new automatic compaction until the caller has claimed its own, or given up."""
+        """No new automatic compaction until the caller has picked its own, or given up."""
         return uninterruptible(lambda: CompactionPause(self), defer_interrupt=True)
 
-    def run_manual(
-        self, pick: Callable[[Version, list[CompactionPlan]], CompactionPlan | None], hold: CompactionPause | None = None
-    ) -> CompactionPlan | None:
+    def run_manual(self, pick: Callable[[Version, list[CompactionPlan]], CompactionPlan | None]) -> CompactionPlan | None:
         """Picks with `pick`, claims and runs while the caller waits; None where there was nothing to pick."""
 
         def work() -> CompactionPlan | None:
@@ -423,8 +431,6 @@ class Scheduler:
                 if plan is None:
                     return None
                 claimed = self._claim(plan)
-                if hold is not None:
-                    hold.release()
             self.run_claimed(*claimed, parts=self.versions.options.max_background_jobs)
             return plan
 
@@ -474,8 +480,7 @@ class Scheduler:
             # Before anyone hears of the error: who heard of it must find the writes refused.
             self.versions.poison(error)
         with self.versions.lock:
-            self.counters.errors += 1
-            self.counters.last_error = f"{what}: {error}"
+            self._count_error(what, error)
             self.errors[kind] = error
             self._update_pressure()
             self.condition.notify_all()
@@ -488,6 +493,11 @@ class Scheduler:
             return pause
         log.error("%s failed", what, exc_info=error)
         return 0.0
+
+    def _count_error(self, what: str, error: BaseException) -> None:
+        with self.versions.lock:
+            self.counters.errors += 1
+            self.counters.last_error = f"{what}: {error}"
 
     # Waiting -----------------------------------------------------------------------------------------------
 
@@ -519,23 +529,34 @@ class Scheduler:
         """Returns after the next change of the tree or of what runs (or soon, to look again)."""
         uninterruptible(self._wait_change)
 
-    def wait_unblocked(self, span: KeyRange) -> None:
-        """The same for a caller who compacts all of `span`. Automatic compactions within it are given up: what they
-        write would be read and written once more, and the caller would wait for their one thread.
-        """
-        uninterruptible(lambda: self._wait_change(span))
-
-    def _wait_change(self, span: KeyRange | None = None) -> None:
+    def _wait_change(self) -> None:
         with self.versions.lock:
             self._check_failed(())
-            if span is not None:
-                self._supersede_within(span)
             self.condition.wait(GARBAGE_INTERVAL)
 
-    def _supersede_within(self, span: KeyRange) -> None:
-        for plan, _ in self.busy:
-            if plan.kind is Kind.COMPACT and plan.reason != MANUAL and span.covers(plan.span):
-                self.jobs.supersede(plan)
+    def wait_unblocked(self, wanted: CompactionPlan, span: KeyRange) -> None:
+        """The same for a caller who compacts all of `span` and found `wanted`, its next step, blocked.
+
+        Automatic compactions that block it and lie within `span` are given up: the caller does their work anyway,
+        in more threads. The caller's `CompactionPause` keeps them from beginning again.
+        """
+        uninterruptible(lambda: self._wait_unblocked(wanted, span))
+
+    def _wait_unblocked(self, wanted: CompactionPlan, span: KeyRange) -> None:
+        with self.versions.lock:
+            pairs = zip(self.busy, self.busy_now(), strict=True)
+            blocking = [plan for (plan, _), now in pairs if conflict(now, wanted)]
+            for plan in blocking:
+                if self._may_give_up(plan, span):
+                    self.jobs.supersede(plan)
+            if blocking:
+                self._wait_change()
+
+    def _may_give_up(self, plan: CompactionPlan, span: KeyRange) -> bool:
+        if plan.kind is not Kind.COMPACT or plan.reason == MANUAL:
+            return False
+        # Stopped writers wait for the merge of L0.
+        return span.covers(plan.span) and not (plan.level == 0 and self.writers_stopped)
 
     def _wait_until(self, done: Callable[[], bool], *kinds: str) -> None:
         with self.versions.lock:
@@ -557,6 +578,10 @@ class Scheduler:
             raise ClosedError("the database is being closed")
 
     # Back pressure -----------------------------------------------------------------------------------------
+
+    @property
+    def writers_stopped(self) -> bool:
+        return self._pressure.stopped
 
     def update_pressure(self) -> None:
         with self.versions.lock:
@@ -594,26 +619,45 @@ class Scheduler:
 
 
 class CompactionPause:
-    """Keeps automatic compactions back: what a caller's flush leaves to compact would otherwise be done by one thread
-    in the background before the caller can claim it for several.
+    """Keeps automatic compactions out of the way of a manual one: all of them until it has picked its first step, for
+    one thread of theirs would begin what several of the caller's can do; later those that conflict with a step it
+    waits for.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._held = False
+        self._suspends = False
+        self._released = False
         with scheduler.versions.lock:
             scheduler.suspended += 1
-            self._held = True
+            self._suspends = True
+
+    def narrow(self, wanted: CompactionPlan) -> None:
+        """Keeps back only what conflicts with `wanted`. The lock is held."""
+        self.lift()
+        # A caller whose wait was interrupted may have left a thread behind that comes here late.
+        if not self._released:
+            self._scheduler.wanted[id(self)] = (wanted, self._scheduler.versions.shifts)
+
+    def lift(self) -> None:
+        """Keeps nothing back, until the next `narrow`. The lock is held."""
+        scheduler = self._scheduler
+        wanted = scheduler.wanted.pop(id(self), None)
+        if self._suspends:
+            self._suspends = False
+            scheduler.suspended -= 1
+        elif wanted is None:
+            return
+        scheduler.condition.notify_all()
 
     def release(self) -> None:
+        """Keeps nothing back any more."""
         uninterruptible(self._release, defer_interrupt=True)
 
     def _release(self) -> None:
         with self._scheduler.versions.lock:
-            if self._held:
-                self._held = False
-                self._scheduler.suspended -= 1
-                self._scheduler.condition.notify_all()
+            self._released = True
+            self.lift()
 
     def __del__(self) -> None:
         self.release()  # Ctrl-C may come before its holder has a chance to

@@ -65,6 +65,9 @@ class VersionEdit:
                 arriving[target].append(f)
         for level, f in self.added:
             arriving[level].append(f)
+        for level in arriving:
+            if not 0 <= level < MAX_LEVELS:
+                raise ValueError(f"there is no L{level}")
         changed = {
             level: [f for f in version.levels[level] if f.number not in leaving[level]] + arriving[level]
             for level in leaving.keys() | arriving.keys()

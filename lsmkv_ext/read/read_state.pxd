@@ -14,7 +14,7 @@ cdef enum:
     FOUND = 1
     DELETED = 2
     FAILED = 3
-    MAX_LEVELS = 12
+    MAX_LEVELS = 7              # L0..L6, as lsmkv.options has it
     TIME_EVERY = 16             # of the sampled ones, one in so many is searched, to know how long that takes
     SAMPLE_EVERY = 64           # one in so many "no" verdicts is looked up in the index, to know what it saved
 

@@ -328,7 +328,7 @@ for call in calls:
             interrupted += 1
         assert not any(lock._is_owned() for lock in locks), call
 db._scheduler.wait_idle()
-assert db._scheduler.suspended == 0
+assert db._scheduler.suspended == 0 and not db._scheduler.wanted
 db.close()
 assert lockfile._guard.acquire(timeout=10)
 print(interrupted)

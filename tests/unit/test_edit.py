@@ -1,4 +1,5 @@
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -133,3 +134,14 @@ def test_an_edit_that_changes_no_file_keeps_the_version_itself():
     version = tree("L1: 1[a-z]")
     assert VersionEdit(last_seq=4).apply(version) is version
     assert VersionEdit().apply(Version()) == Version()
+
+
+@pytest.mark.parametrize("level", [-1, MAX_LEVELS])
+def test_an_edit_that_leaves_the_tree_lost_the_file(level):
+    """Without an error a table would vanish, and the manifest could not be read again."""
+    version = tree("L6: 1[a-b]")
+    (f,) = version.levels[6]
+    with pytest.raises(ValueError, match=f"L{level}"):
+        VersionEdit(moved=((1, level),)).apply(version)
+    with pytest.raises(ValueError, match=f"L{level}"):
+        VersionEdit(added=((level, replace(f, number=2)),)).apply(version)

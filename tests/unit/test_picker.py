@@ -1,11 +1,12 @@
 import pytest
 from treetext import show, tree
 
-from lsmkv.options import KIB, Options
+from lsmkv.options import KIB, MAX_LEVELS, Options
 from lsmkv.compaction.picker import (
     NO_HINTS,
     Hints,
     Kind,
+    CompactionPlan,
     base_bytes,
     choose,
     choose_range,
@@ -183,6 +184,37 @@ def test_a_shift_waits_for_no_one_but_others_wait_for_it():
     small = tree("L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]\nL2: 1[a-z]100")
     assert choose(small, OPTIONS).shift == -1
     assert choose(small, OPTIONS, [merge]) is None
+
+
+def test_no_level_opens_while_a_plan_writes_to_the_last_one():
+    """Its output would be left without a level."""
+    version = tree("L5: 1[a-b]9999999999 2[c-d]")
+    assert wanted_shift(version, OPTIONS) == 1
+    assert picked_kind(version) is Kind.SHIFT
+    running = CompactionPlan(Kind.COMPACT, MAX_LEVELS - 2, MAX_LEVELS - 1, upper=version.levels[5][1:])
+    assert picked_kind(version, [running]) is not Kind.SHIFT
+
+
+def picked_kind(version, busy=()):
+    plan = choose(version, OPTIONS, busy)
+    return plan and plan.kind
+
+
+def test_a_tree_that_uses_every_level():
+    text = "\n".join(f"L{n}: {n + 1}[a-m]{10**n}/9d {n + 11}[n-z]{10**n}/1d" for n in range(MAX_LEVELS))
+    version = tree(text)
+    everything = Hints(*[frozenset(f.number for f in version.files())] * 2)
+    assert version.last_level == MAX_LEVELS - 1
+    assert level_targets(version, OPTIONS)[-1] == float("inf")
+    assert wanted_shift(version, OPTIONS) == 0
+    running = []
+    while (plan := choose(version, OPTIONS, running, everything)) is not None:
+        assert plan.output_level < MAX_LEVELS
+        running.append(plan)
+    assert max(plan.output_level for plan in running) == MAX_LEVELS - 1
+    for level in range(MAX_LEVELS):
+        plan = choose_range(version, OPTIONS, level)
+        assert plan.output_level == min(level + 1, MAX_LEVELS - 1)
 
 
 def test_space_above_the_last_level_stays_near_a_tenth():
