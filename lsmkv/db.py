@@ -625,7 +625,7 @@ def _compact(scheduler: Scheduler, span: KeyRange, progress: Progress | None, ho
     try:
         _compact_levels(scheduler, span, progress, hold)
     finally:
-        hold.release()  # where there was nothing to do
+        hold.release()
 
 
 def _compact_levels(scheduler: Scheduler, span: KeyRange, progress: Progress | None, hold: CompactionPause) -> None:
@@ -662,7 +662,7 @@ class _Steps:
         self._after = b""  # the level is done below this key
         self._relieved = False  # the last plan was one for stopped writers
         self.total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
-        self.wanted: CompactionPlan | None = None  # the next step, once `pick` found it blocked
+        self.wanted: CompactionPlan | None = None  # the next step, blocked or not; None: all is done
 
     def pick(self, version: Version, busy: Sequence[CompactionPlan]) -> CompactionPlan | None:
         """The next step. None: it is blocked, or all is done. The scheduler's lock is held."""

@@ -53,6 +53,10 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
     "eager compaction": {**_SMALL, "l0_compaction_trigger": 1, "level_size_ratio": 2},
     "lazy compaction": {**_SMALL, "l0_compaction_trigger": 12},
     "deep tree": {**_SMALL, "target_file_size": 8 << 10, "level_size_ratio": 2, "l0_compaction_trigger": 2},
+    "every level": {
+        **_SMALL, "write_buffer_size": 4096, "target_file_size": 4096, "level_size_ratio": 2,
+        "l0_compaction_trigger": 1, "compression": None,
+    },
     "one background job": {**_SMALL, "max_background_jobs": 1},
     "four background jobs": {**_SMALL, "max_background_jobs": 4, "max_write_buffers": 6},
     "few descriptors": {**_SMALL, "max_open_files": 8},

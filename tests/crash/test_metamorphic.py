@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from soak import figure, size
 
-from .metamorphic import OPTION_SETS, Generator, Model, run
+from lsmkv.options import MAX_LEVELS
+
+from .metamorphic import OPTION_SETS, Generator, Model, Store, run
 
 TOTAL = size(100_000, 10_000_000)
+SHARE = -(-TOTAL // len(OPTION_SETS))
 
 
 def test_there_are_at_least_twenty_option_sets():
@@ -34,11 +37,21 @@ def test_the_operations_notice_a_lost_write():
     assert noticed > len(puts) / 2
 
 
+def test_the_set_for_every_level_uses_every_level(folder):
+    store, used = Store(folder / "db", OPTION_SETS["every level"]), set()
+    try:
+        for operation in Generator("every level/0").operations(min(SHARE, 5000)):
+            store.do(operation)
+            used |= {level for level, files in enumerate(store.db._versions.current.levels) if files}
+    finally:
+        store.db.close()
+    assert used == set(range(MAX_LEVELS))
+
+
 @pytest.mark.parametrize("name", OPTION_SETS)
 @pytest.mark.timeout(0)
 def test_same_answers_as_the_model(name, folder):
-    share = -(-TOTAL // len(OPTION_SETS))
-    runs = max(1, share // 50_000)
+    runs = max(1, SHARE // 50_000)
     for number in range(runs):
-        assert run(f"{name}/{number}", name, share // runs, folder / str(number)) is None
-        figure(f"metamorphic, {name}", "0 mismatches", operations=share // runs)
+        assert run(f"{name}/{number}", name, SHARE // runs, folder / str(number)) is None
+        figure(f"metamorphic, {name}", "0 mismatches", operations=SHARE // runs)

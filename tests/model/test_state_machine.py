@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import tempfile
 
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
 from sortedcontainers import SortedDict
 
 import lsmkv
+from lsmkv.options import MAX_LEVELS
 
 # Few distinct keys, so that operations meet; some long ones and some that share long prefixes.
 KEYS = st.one_of(
@@ -48,6 +50,19 @@ TINY = {
     "l0_compaction_trigger": 2,
     "filter_shadow_ratio": 1.0,
 }
+# The smallest tree that reaches the last level: what `deepen` writes fills it.
+DEEP = {**TINY, "l0_compaction_trigger": 1}
+
+
+def deepen(db, model):
+    """Writes until the last level there can be is in use."""
+    rng = random.Random(0)
+    for n in range(120):
+        key = b"deep%03d" % n
+        db[key] = model[key] = rng.randbytes(1000)
+    db.compact_range()
+    db._scheduler.wait_idle()
+    assert db._versions.current.last_level == MAX_LEVELS - 1
 
 
 def within(model, start, stop):
@@ -65,14 +80,16 @@ def copy_live(source, target):
 class Machine(RuleBasedStateMachine):
     snapshots = Bundle("snapshots")
 
-    @initialize(options=OPTION_SETS)
-    def begin(self, options):
+    @initialize(options=OPTION_SETS, deep=st.booleans())
+    def begin(self, options, deep):
         self.folder = tempfile.mkdtemp(prefix="lsmkv-model-")
         self.path = self.folder + "/db"
-        self.options = {**TINY, **options}
+        self.options = {**(DEEP if deep else TINY), **options}
         self.model = SortedDict()
         self.held = []
         self.db = lsmkv.open(self.path, **self.options)
+        if deep:
+            deepen(self.db, self.model)
         self.open_reader()
 
     def teardown(self):
@@ -352,3 +369,11 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(
     max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_the_deep_set_reaches_the_last_level(tmp_path):
+    model = {}
+    with lsmkv.open(tmp_path / "db", **DEEP) as db:
+        deepen(db, model)
+        db.compact_range()
+        assert dict(db.items()) == model
