@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-SOURCES := $(wildcard lsmkv_ext/*.pyx lsmkv_ext/*.pxd) setup.py
+CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.pxd')
+STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
 .PHONY: run test build lint clean bench bench-full crash fuzz soak asan asan-cut tsan dist-check
 
@@ -14,7 +15,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 # In place, where the editable install finds it: what pip builds on its own it builds from nothing each time.
-$(VENV)/.built: $(STAMP) $(SOURCES)
+$(VENV)/.built: $(STAMP) $(CYTHON) setup.py
 	$(BIN)/python setup.py -q build_ext --inplace -j2
 	touch $@
 
@@ -90,11 +91,13 @@ dist-check:
 lint: build
 	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter
 	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests setup.py
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint lsmkv_ext/*.pyx lsmkv_ext/*.pxd
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint $(CYTHON)
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest --allowlist stubtest-allowlist.txt --ignore-unused-allowlist \
-	    $(patsubst lsmkv_ext/%.pyi,lsmkv_ext.%,$(wildcard lsmkv_ext/*.pyi))
+	mkdir -p build/packages && ln -sfn ../../bench build/packages/lsmkv_bench
+	MYPYPATH=build/packages $(BIN)/python -m mypy.stubtest --allowlist stubtest-allowlist.txt --ignore-unused-allowlist \
+	    $(subst /,.,$(patsubst bench/%,lsmkv_bench/%,$(STUBS:.pyi=)))
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info lsmkv_ext/*.c lsmkv_ext/*.so lsmkv_ext/*.html
+	rm -rf $(VENV) build dist *.egg-info
+	find lsmkv_ext bench/native \( -name '*.c' -o -name '*.so' -o -name '*.html' \) -delete

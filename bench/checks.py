@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lsmkv_ext.keystream import Ledger, Values
+from lsmkv_bench.native.workload import Ledger, Values
 
 from .work import GET, SCAN, UPDATE, Chunk
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lsmkv_ext.keystream import Mix, Stream
-from lsmkv_ext.latency import Driver, Histogram
+from lsmkv_bench.native.workload import Mix, Stream
+from lsmkv_bench.native.latency import Driver, Histogram
 
 from .session import Outcome, Session
 from .settings import Settings

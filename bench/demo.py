@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lsmkv_ext.keystream import OPS, Stream, Values, make_keys
-from lsmkv_ext.latency import Driver, Histogram
+from lsmkv_bench.native.workload import OPS, Stream, Values, make_keys
+from lsmkv_bench.native.latency import Driver, Histogram
 
 from .filter_report import filter_report
 

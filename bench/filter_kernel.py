@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lsmkv_ext.filter.bloom import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
-from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
+from lsmkv_bench.native.classic_bloom import Blocked, Probes, Unblocked
 
 from . import figures
 

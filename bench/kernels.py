@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lsmkv_ext.keystream import Stream, Values, make_keys
+from lsmkv_bench.native.workload import Stream, Values, make_keys
 
 from .checks import WrongAnswer
 from .session import Outcome, Session

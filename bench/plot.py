@@ -6,7 +6,7 @@ import itertools
 import os
 from typing import Any
 
-from lsmkv_ext.latency import Histogram
+from lsmkv_bench.native.latency import Histogram
 
 from .report import engine_order
 from .runner import Gathered

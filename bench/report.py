@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lsmkv_ext.latency import Histogram
+from lsmkv_bench.native.latency import Histogram
 
 from .engines.base import human
 from .runner import Gathered

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lsmkv_ext.keystream import Ledger, Values
-from lsmkv_ext.latency import Driver, Histogram, timer_cost
+from lsmkv_bench.native.workload import Ledger, Values
+from lsmkv_bench.native.latency import Driver, Histogram, timer_cost
 
 from . import probe
 from .checks import Checker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from lsmkv_ext.keystream import OPS, Ledger, Mix, Stream, Values, make_keys
+from lsmkv_bench.native.workload import OPS, Ledger, Mix, Stream, Values, make_keys
 
 from .settings import Settings
 

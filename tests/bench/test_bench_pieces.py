@@ -28,8 +28,8 @@ from lsmkv_bench.table import cells, ratio, ratio_range
 from lsmkv_bench.targets import TARGETS
 from lsmkv_bench.work import GET, SCAN, Chunk
 from lsmkv_bench.workloads import WORKLOADS, find
-from lsmkv_ext.keystream import OPS, Ledger, Values, make_keys
-from lsmkv_ext.latency import Histogram
+from lsmkv_bench.native.workload import OPS, Ledger, Values, make_keys
+from lsmkv_bench.native.latency import Histogram
 
 DB_BENCH = """fillseq fillrandom filluniquerandom fillsync fillbatch fill100K overwrite updaterandom deleteseq
 deleterandom readseq readreverse readrandom readmissing readhot multireadrandom seekrandom newiterator

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsmkv_ext.keystream import KINDS, OPS, Ledger, Mix, Stream, Values, make_keys
+from lsmkv_bench.native.workload import KINDS, OPS, Ledger, Mix, Stream, Values, make_keys
 
 
 @pytest.mark.parametrize("kind", KINDS)

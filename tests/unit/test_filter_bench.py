@@ -4,7 +4,7 @@ import pytest
 
 import lsmkv
 from lsmkv_bench import counters_cost, filter_kernel, filter_tree
-from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
+from lsmkv_bench.native.classic_bloom import Blocked, Probes, Unblocked
 
 
 def test_rates_are_measured_on_four_kinds_of_keys():

@@ -1,0 +1,1 @@
+"""The extension modules of the runner."""
