@@ -1,4 +1,4 @@
-"""Builds the extension modules: one for each .pyx file of the data plane (`lsmkv_ext`) and of the runner (`bench/native`).
+"""Builds an extension module from each .pyx file of the data plane (`lsmkv_ext`) and of the runner (`bench/native`).
 
 LSMKV_DEBUG=1        bounds checks, invariants, no optimisation
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lsmkv_bench.native.workload import Ledger, Values
-
+from .native.workload import Ledger, Values
 from .work import GET, SCAN, UPDATE, Chunk
 
 

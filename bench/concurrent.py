@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lsmkv_bench.native.workload import Mix, Stream
-from lsmkv_bench.native.latency import Driver, Histogram
-
+from .native.latency import Driver, Histogram
+from .native.workload import Mix, Stream
 from .session import Outcome, Session
 from .settings import Settings
 from .work import GET, PUT, SCAN, UPDATE, Chunk, Work, chunk_size, distribution_stream, largest_value

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lsmkv_ext.filter.bloom import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
-from lsmkv_bench.native.classic_bloom import Blocked, Probes, Unblocked
 
 from . import figures
+from .native.classic_bloom import Blocked, Probes, Unblocked
 
 # What a correct kernel measures, within 5 %.
 EXPECTED = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}

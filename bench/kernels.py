@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lsmkv_bench.native.workload import Stream, Values, make_keys
-
 from .checks import WrongAnswer
+from .native.workload import Stream, Values, make_keys
 from .session import Outcome, Session
 from .settings import Settings
 from .until import Until

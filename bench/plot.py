@@ -6,8 +6,7 @@ import itertools
 import os
 from typing import Any
 
-from lsmkv_bench.native.latency import Histogram
-
+from .native.latency import Histogram
 from .report import engine_order
 from .runner import Gathered
 from .suites import HIDDEN

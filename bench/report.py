@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lsmkv_bench.native.latency import Histogram
-
 from .engines.base import human
+from .native.latency import Histogram
 from .runner import Gathered
 from .settings import Settings
 from .stats import summarize

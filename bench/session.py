@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lsmkv_bench.native.workload import Ledger, Values
-from lsmkv_bench.native.latency import Driver, Histogram, timer_cost
-
 from . import probe
 from .checks import Checker
 from .engines import Engine, engine_class
+from .native.latency import Driver, Histogram, timer_cost
+from .native.workload import Ledger, Values
 from .settings import Settings
 from .work import value_sizes
 

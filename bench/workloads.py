@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lsmkv_bench.native.workload import Mix, Stream
-from lsmkv_bench.native.latency import Driver, Histogram
-
+from .native.latency import Driver, Histogram
+from .native.workload import Mix, Stream
 from .session import Outcome, Session
 from .settings import Settings
 from .until import Until

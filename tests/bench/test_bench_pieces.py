@@ -17,6 +17,8 @@ from lsmkv_bench.checks import Checker, WrongAnswer
 from lsmkv_bench.cli import FLAGS, build_parser, engine_options, main, normalized, to_settings
 from lsmkv_bench.compare import changes, judged, parse_percent
 from lsmkv_bench.engines import engine_class
+from lsmkv_bench.native.latency import Histogram
+from lsmkv_bench.native.workload import OPS, Ledger, Values, make_keys
 from lsmkv_bench.report import _value_words, histogram_text, markdown, plain, result_line
 from lsmkv_bench.runner import Gathered, rotation
 from lsmkv_bench.session import OPEN_FIELDS, Session
@@ -28,8 +30,6 @@ from lsmkv_bench.table import cells, ratio, ratio_range
 from lsmkv_bench.targets import TARGETS
 from lsmkv_bench.work import GET, SCAN, Chunk
 from lsmkv_bench.workloads import WORKLOADS, find
-from lsmkv_bench.native.workload import OPS, Ledger, Values, make_keys
-from lsmkv_bench.native.latency import Histogram
 
 DB_BENCH = """fillseq fillrandom filluniquerandom fillsync fillbatch fill100K overwrite updaterandom deleteseq
 deleterandom readseq readreverse readrandom readmissing readhot multireadrandom seekrandom newiterator

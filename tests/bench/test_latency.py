@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsmkv_bench.native.workload import OPS
 from lsmkv_bench.native.latency import Driver, Histogram, clock_name, timer_cost
+from lsmkv_bench.native.workload import OPS
 
 NANOS = st.lists(
     st.one_of(st.integers(0, 200), st.integers(0, 10**7), st.integers(0, 2**52)), min_size=1, max_size=300
