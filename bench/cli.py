@@ -137,7 +137,7 @@ def normalized(argv: Sequence[str]) -> list[str]:
 def to_settings(args: argparse.Namespace) -> Settings:
     benchmarks = args.benchmarks or _DEFAULT.benchmarks
     if args.suite:
-        from .suites import SUITES
+        from .workloads.suites import SUITES
 
         if args.suite not in SUITES:
             raise ValueError(f"no suite {args.suite!r}; there are {', '.join(SUITES)}")
@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _limit(args: argparse.Namespace) -> float | None:
-    from .compare import parse_percent
+    from .report.compare import parse_percent
 
     if args.fail_if_slower and not args.compare:
         raise ValueError("--fail-if-slower needs --compare")
@@ -209,7 +209,7 @@ def _limit(args: argparse.Namespace) -> float | None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Before the run, not after it."""
-    from .store import check_place
+    from .report.results import check_place
 
     for path in (args.json, args.slim_json, args.csv, args.markdown, args.plot):
         if path:
@@ -217,13 +217,13 @@ def _check_outputs(args: argparse.Namespace) -> None:
     if args.plot and find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib (pip install lsmkv[bench])")
     if args.plot:
-        from .plot import check_format
+        from .report.plot import check_format
 
         check_format(args.plot)
 
 
 def _list() -> int:
-    from .workloads import WORKLOADS
+    from .workloads.registry import WORKLOADS
 
     for name, workload in WORKLOADS.items():
         print(f"{name:<24} {workload.what}")
@@ -231,14 +231,14 @@ def _list() -> int:
 
 
 def _load(path: str) -> Any:
-    from .store import load_json
+    from .report.results import load_json
 
     return load_json(path)
 
 
 def _run(settings: Settings, words: list[str]) -> Any:
     from .engines import NAMES
-    from .live import listener
+    from .report.progress import listener
     from .runner import run_all
 
     unknown = [name for name in settings.engines if name not in NAMES]
@@ -261,7 +261,7 @@ def _leave(signum: int, _: object) -> None:
 
 
 def _show(gathered: Any) -> None:
-    from .report import engine_order, mapping_rows, misses, peers_rows, plain, ratio_rows
+    from .report.tables import engine_order, mapping_rows, misses, peers_rows, plain, ratio_rows
 
     for name, why in gathered.left_out.items():
         print(f"left out: {why if why.startswith(name) else f'{name}: {why}'}")
@@ -277,7 +277,7 @@ def _show(gathered: Any) -> None:
 
 
 def _save(gathered: Any, args: argparse.Namespace) -> None:
-    from .store import save_csv, save_json, save_text
+    from .report.results import save_csv, save_json, save_text
 
     if args.json:
         save_json(gathered, args.json)
@@ -286,18 +286,18 @@ def _save(gathered: Any, args: argparse.Namespace) -> None:
     if args.csv:
         save_csv(gathered, args.csv)
     if args.markdown:
-        from .report import markdown_page
+        from .report.tables import markdown_page
 
         save_text(markdown_page(gathered), args.markdown)
     if args.plot:
-        from .plot import save_plot
+        from .report.plot import save_plot
 
         save_plot(gathered, args.plot)
 
 
 def _compare(gathered: Any, old: Any, name: str, limit: float | None) -> int:
-    from .compare import change_rows, changes, judged
-    from .report import plain
+    from .report.compare import change_rows, changes, judged
+    from .report.tables import plain
 
     found = changes(old, gathered)
     if not found:

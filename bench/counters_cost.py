@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import figures
+from . import standalone as figures
 
 COUNTING = ("view", "engine", "table")  # modules with counters in them
 PORTION = 2000  # lookups timed at once

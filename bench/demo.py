@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .filter_report import filter_report
 from .native.latency import Driver, Histogram
 from .native.workload import OPS, Stream, Values, make_keys
+from .report.db_stats import filter_report
 
 NUM = 400_000
 CHUNK = 20_000

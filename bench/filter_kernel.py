@@ -21,7 +21,7 @@ from typing import Any
 
 from lsmkv_ext.filter.bloom import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
 
-from . import figures
+from . import standalone as figures
 from .native.classic_bloom import Blocked, Probes, Unblocked
 
 # What a correct kernel measures, within 5 %.

@@ -25,7 +25,7 @@ from typing import Any
 
 import lsmkv
 
-from . import figures
+from . import standalone as figures
 
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 128 << 10,

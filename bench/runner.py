@@ -16,10 +16,10 @@ from typing import Any
 
 from .engines import Missing, engine_class, version_of
 from .settings import Settings
-from .steps import parse_steps
-from .work import check_words
 from .worker import REFUSED, WRONG
-from .workloads import find
+from .workloads.benchmark_list import parse_steps
+from .workloads.operations import check_words
+from .workloads.registry import find
 
 SCHEMA = 1
 

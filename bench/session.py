@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import probe
-from .checks import Checker
+from . import resources as probe
 from .engines import Engine, engine_class
 from .native.latency import Driver, Histogram, timer_cost
 from .native.workload import Ledger, Values
 from .settings import Settings
-from .work import value_sizes
+from .workloads.operations import value_sizes
+from .workloads.verify import Checker
 
 STALL_NS = 10_000_000  # an operation longer than this is counted as a stall, for every engine
 PERCENTILES = (50, 75, 99, 99.9, 99.99)

@@ -10,13 +10,13 @@ import sys
 from dataclasses import replace
 from typing import Any, TextIO
 
-from . import probe
-from .checks import WrongAnswer
+from . import resources as probe
 from .engines import Unsupported
 from .session import Refused, Session
 from .settings import Settings
-from .steps import Step, parse_steps
-from .workloads import find
+from .workloads.benchmark_list import Step, parse_steps
+from .workloads.registry import find
+from .workloads.verify import WrongAnswer
 
 # Exit codes.
 WRONG = 3

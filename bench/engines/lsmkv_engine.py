@@ -88,7 +88,7 @@ class LsmkvEngine(Engine):
         self.db.compact_range()
 
     def text(self, what: str) -> str:
-        from ..filter_report import engine_stats, filter_report, level_report
+        from ..report.db_stats import engine_stats, filter_report, level_report
 
         if what == "sstables":
             return str(self.db.property("lsmkv.sstables") or "")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from benchrunner import installed_engines, run_cli
 
-from lsmkv_bench.workloads import WORKLOADS
+from lsmkv_bench.workloads.registry import WORKLOADS
 
 EVERYTHING = ",".join(
     name

@@ -13,23 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsmkv_bench import cli, runner
-from lsmkv_bench.checks import Checker, WrongAnswer
 from lsmkv_bench.cli import FLAGS, build_parser, engine_options, main, normalized, to_settings
-from lsmkv_bench.compare import changes, judged, parse_percent
 from lsmkv_bench.engines import engine_class
 from lsmkv_bench.native.latency import Histogram
 from lsmkv_bench.native.workload import OPS, Ledger, Values, make_keys
-from lsmkv_bench.report import _value_words, histogram_text, markdown, plain, result_line
+from lsmkv_bench.report.compare import changes, judged, parse_percent
+from lsmkv_bench.report.interval import summarize
+from lsmkv_bench.report.summary import cells, ratio, ratio_range
+from lsmkv_bench.report.tables import _value_words, histogram_text, markdown, plain, result_line
+from lsmkv_bench.report.targets import TARGETS
 from lsmkv_bench.runner import Gathered, rotation
 from lsmkv_bench.session import OPEN_FIELDS, Session
 from lsmkv_bench.settings import Settings, parse_bool, parse_count, parse_size
-from lsmkv_bench.stats import summarize
-from lsmkv_bench.steps import parse_step, parse_steps
-from lsmkv_bench.suites import SUITES
-from lsmkv_bench.table import cells, ratio, ratio_range
-from lsmkv_bench.targets import TARGETS
-from lsmkv_bench.work import GET, SCAN, Chunk
-from lsmkv_bench.workloads import WORKLOADS, find
+from lsmkv_bench.workloads.benchmark_list import parse_step, parse_steps
+from lsmkv_bench.workloads.operations import GET, SCAN, Chunk
+from lsmkv_bench.workloads.registry import WORKLOADS, find
+from lsmkv_bench.workloads.suites import SUITES
+from lsmkv_bench.workloads.verify import Checker, WrongAnswer
 
 DB_BENCH = """fillseq fillrandom filluniquerandom fillsync fillbatch fill100K overwrite updaterandom deleteseq
 deleterandom readseq readreverse readrandom readmissing readhot multireadrandom seekrandom newiterator

@@ -6,7 +6,7 @@ import pytest
 
 import lsmkv
 from lsmkv_bench import demo
-from lsmkv_bench.filter_report import engine_stats, filter_report, level_report
+from lsmkv_bench.report.db_stats import engine_stats, filter_report, level_report
 
 
 def test_the_demo_ends_in_the_filter_report(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from .native.workload import OPS, Ledger, Mix, Stream, Values, make_keys
-from .settings import Settings
+from ..native.workload import OPS, Ledger, Mix, Stream, Values, make_keys
+from ..settings import Settings
 
 CHUNK = 16384  # small enough to stay in the processor's cache, long against its own set-up
 CHUNK_BYTES = 16 << 20

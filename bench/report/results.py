@@ -8,7 +8,7 @@ import json
 import os
 from typing import Any
 
-from .runner import Gathered
+from ..runner import Gathered
 
 COLUMNS = (
     "workload",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .native.workload import Ledger, Values
-from .work import GET, SCAN, UPDATE, Chunk
+from ..native.workload import Ledger, Values
+from .operations import GET, SCAN, UPDATE, Chunk
 
 
 class WrongAnswer(Exception):

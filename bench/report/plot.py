@@ -6,11 +6,11 @@ import itertools
 import os
 from typing import Any
 
-from .native.latency import Histogram
-from .report import engine_order
-from .runner import Gathered
-from .suites import HIDDEN
-from .table import cells, ratio
+from ..native.latency import Histogram
+from ..runner import Gathered
+from ..workloads.suites import HIDDEN
+from .summary import cells, ratio
+from .tables import engine_order
 
 
 def check_format(path: str) -> None:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .native.latency import Driver, Histogram
-from .native.workload import Mix, Stream
-from .session import Outcome, Session
-from .settings import Settings
-from .work import GET, PUT, SCAN, UPDATE, Chunk, Work, chunk_size, distribution_stream, largest_value
+from ..native.latency import Driver, Histogram
+from ..native.workload import Mix, Stream
+from ..session import Outcome, Session
+from ..settings import Settings
+from .operations import GET, PUT, SCAN, UPDATE, Chunk, Work, chunk_size, distribution_stream, largest_value
 
 # Operations made ahead per thread, and bytes of their values; longer runs go through them again.
 PREPARED = 1 << 18
@@ -115,7 +115,7 @@ def _player(
     mix_of: Callable[[Stream, int], Mix] | None = None,
     **more: Any,
 ) -> _Player:
-    from .workloads import salted
+    from .registry import salted
 
     seed = salted(cfg, f"{salt}{op}", session) + 7919 * (thread + 1)
     stream = stream_of(seed)

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from .stats import Summary, summarize
+from .interval import Summary, summarize
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .checks import WrongAnswer
-from .native.workload import Stream, Values, make_keys
-from .session import Outcome, Session
-from .settings import Settings
-from .until import Until
-from .workloads import outcome_of
+from ..native.workload import Stream, Values, make_keys
+from ..session import Outcome, Session
+from ..settings import Settings
+from .loop import Until
+from .registry import outcome_of
+from .verify import WrongAnswer
 
 
 def _blocks(cfg: Settings) -> list[bytes]:

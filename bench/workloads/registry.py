@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .native.latency import Driver, Histogram
-from .native.workload import Mix, Stream
-from .session import Outcome, Session
-from .settings import Settings
-from .until import Until
-from .work import DELETE, GET, PUT, SCAN, UPDATE, Work, chunk_size, distribution_stream
+from ..native.latency import Driver, Histogram
+from ..native.workload import Mix, Stream
+from ..session import Outcome, Session
+from ..settings import Settings
+from .loop import Until
+from .operations import DELETE, GET, PUT, SCAN, UPDATE, Work, chunk_size, distribution_stream
 
 Run = Callable[[Session, Settings], Outcome]
 CHUNKS_AT_ONCE = 64
@@ -87,7 +87,7 @@ def salted(cfg: Settings, salt: str, session: Session) -> int:
 
 def fill(kind: str, share: float = 1.0) -> Run:
     def run(session: Session, cfg: Settings) -> Outcome:
-        from .concurrent import run_threads
+        from .threads import run_threads
 
         ops = cfg.writes or max(1, int(cfg.num * share))
         engine = session.engine
@@ -127,7 +127,7 @@ def change(op: int) -> Run:
     """Puts, deletes or read-modify-writes of records by the chosen distribution."""
 
     def run(session: Session, cfg: Settings) -> Outcome:
-        from .concurrent import run_threads
+        from .threads import run_threads
 
         engine = session.engine
         assert engine is not None
@@ -157,7 +157,7 @@ def delete_sequential(session: Session, cfg: Settings) -> Outcome:
 
 def read_points(salt: str, *, suffix: bytes = b"", share: float = 1.0) -> Run:
     def run(session: Session, cfg: Settings) -> Outcome:
-        from .concurrent import run_threads
+        from .threads import run_threads
 
         engine = session.engine
         assert engine is not None
@@ -204,7 +204,7 @@ def read_all(*, reverse: bool) -> Run:
 def seek_random(session: Session, cfg: Settings) -> Outcome:
     engine = session.engine
     assert engine is not None
-    from .concurrent import run_threads
+    from .threads import run_threads
 
     stream_of, length, ops = streams(cfg.distribution, cfg.num), max(1, cfg.seek_nexts), cfg.reads or cfg.num
     if cfg.threads > 1:
@@ -317,7 +317,7 @@ def mixed(
     def run(session: Session, cfg: Settings) -> Outcome:
         engine = session.engine
         assert engine is not None
-        from .concurrent import run_threads
+        from .threads import run_threads
 
         seed = salted(cfg, salt, session)
         span = max(session.ledger.following(session.ledger.capacity - 1, -1) or 0, cfg.num - 1) + 1
@@ -351,7 +351,7 @@ def read_random_write_random(session: Session, cfg: Settings) -> Outcome:
 
 def _while_writing(op: int) -> Run:
     def run(session: Session, cfg: Settings) -> Outcome:
-        from .concurrent import while_writing
+        from .threads import while_writing
 
         return while_writing(session, cfg, op)
 
@@ -360,7 +360,7 @@ def _while_writing(op: int) -> Run:
 
 def _kernel(name: str) -> Run:
     def run(session: Session, cfg: Settings) -> Outcome:
-        from .kernels import KERNELS
+        from .micro import KERNELS
 
         return KERNELS[name](session, cfg)
 
@@ -368,7 +368,7 @@ def _kernel(name: str) -> Run:
 
 
 def _settle(session: Session, cfg: Settings) -> Outcome:
-    from . import probe
+    from .. import resources as probe
 
     return Outcome(1, probe.settle())
 

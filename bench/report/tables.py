@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .engines.base import human
-from .native.latency import Histogram
-from .runner import Gathered
-from .settings import Settings
-from .stats import summarize
-from .suites import HIDDEN
-from .table import Cell, cells, ratio, ratio_range
+from ..engines.base import human
+from ..native.latency import Histogram
+from ..runner import Gathered
+from ..settings import Settings
+from ..workloads.suites import HIDDEN
+from .interval import summarize
+from .summary import Cell, cells, ratio, ratio_range
 from .targets import TARGETS
 
 

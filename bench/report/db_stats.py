@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .engines.base import human
+from ..engines.base import human
 
 HEADER = [
     "level",
@@ -24,7 +24,7 @@ HEADER = [
 
 def filter_report(stats: Any) -> str:
     """Of `db.stats()`: one line per level that has files or was looked at, then the total and the alarms."""
-    from .report import plain
+    from .tables import plain
 
     rows = [_row(f"L{level.level}", level) for level in stats.levels if level.files or level.filter.lookups]
     lines = [plain(HEADER, [*rows, _row("all", stats.total)])]
@@ -42,7 +42,7 @@ def filter_report(stats: Any) -> str:
 
 
 def level_report(stats: Any) -> str:
-    from .report import plain
+    from .tables import plain
 
     rows = [
         [f"L{s.level}", f"{s.files:,}", human(s.bytes), f"{s.entries:,}"] for s in stats.levels if s.files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .settings import Settings
+from ..settings import Settings
 
 
 class Until:

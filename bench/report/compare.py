@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .runner import Gathered
-from .suites import HIDDEN
-from .table import cells
+from ..runner import Gathered
+from ..workloads.suites import HIDDEN
+from .summary import cells
 
 
 @dataclass(frozen=True)

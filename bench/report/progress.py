@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .report import histogram_text, repeat_line, result_line
+from .tables import histogram_text, repeat_line, result_line
 
 
 class Lines:

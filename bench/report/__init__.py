@@ -1,0 +1,1 @@
+"""Results: files, summaries, tables and pictures."""
