@@ -1,4 +1,4 @@
-"""What a worker process has used so far: memory, disk, bytes written, processor time. None off Linux."""
+"""Resources that a worker process uses: memory, disk, bytes written, CPU time. None where /proc is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rss() -> int | None:
 
 
 def rss_anon() -> int | None:
-    """Memory that is not backed by a file: what the kernel cannot just drop."""
+    """Anonymous memory, which the kernel cannot drop."""
     return _status().get("RssAnon")
 
 
@@ -33,7 +33,7 @@ def rss_peak() -> int | None:
 
 
 def reset_peak() -> None:
-    """Restarts the peak so that each workload reports its own; where not permitted, peaks accumulate."""
+    """Restart the peak for the next workload. Without permission, peaks accumulate."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -44,8 +44,8 @@ WARM_BYTES = 512 << 20
 
 
 def warm_memory(size: int = WARM_BYTES) -> None:
-    """Touches memory and gives it back. A virtual machine gets its pages from the host at their first touch, at
-    several times the cost of a page it had before: which engine meets them would be chance.
+    """Touch memory and free it. The first touch of a page is expensive in a virtual machine, and chance
+    would decide which engine pays for it.
     """
     with mmap.mmap(-1, size) as memory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -55,9 +55,9 @@ def warm_memory(size: int = WARM_BYTES) -> None:
 
 
 def bytes_written() -> int | None:
-    """Bytes this process made the kernel owe to storage, mapped pages included.
+    """Bytes that this process dirtied, mapped pages included.
 
-    Pages of a file that is removed before they were written out count too: on a longer run they would be.
+    Pages of a file that was deleted before writeback count too.
     """
     try:
         lines = Path("/proc/self/io").read_text().splitlines()
@@ -68,20 +68,20 @@ def bytes_written() -> int | None:
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:
-    """Allocated bytes under `path`: sparse and preallocated files count as the disk sees them."""
+    """Allocated bytes under `path`."""
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_blocks * 512
             except FileNotFoundError:
-                continue  # a compaction removed it meanwhile
+                continue  # a compaction deleted it
     return total
 
 
 @dataclass
 class Usage:
-    """A point in time; subtract two for what happened between."""
+    """Resources used so far; `since` gives the difference."""
 
     wall: float
     cpu: float
@@ -97,10 +97,9 @@ class Usage:
         return Usage(self.wall - earlier.wall, self.cpu - earlier.cpu, written)
 
 
-def settle(limit: float = 60.0, quiet: float = 0.2) -> float:
-    """Waits until the process' background threads rest: under 5 % of a core for `quiet` seconds.
-
-    Works for any engine, as it looks only at processor time and at bytes written. Returns the seconds waited.
+def wait_until_idle(limit: float = 60.0, quiet: float = 0.2) -> float:
+    """Wait until background work is done: the process uses under 5 % of a core and writes nothing for
+    `quiet` seconds. Returns the seconds waited.
     """
     start = time.perf_counter()
     while time.perf_counter() - start < limit:

@@ -1,1 +1,1 @@
-"""The extension modules of the runner."""
+"""Extension modules of the runner: key and value generators, the measured loop, a classic Bloom filter."""

@@ -9,7 +9,7 @@ class Probes:
     def positives(self) -> int: ...
 
 @disjoint_base
-class Blocked:
+class BlockedFilter:
     add_ns: float
     verify_ns: float
     def __new__(cls, nbytes: int, millibits: int, seed: int) -> Self: ...
@@ -17,6 +17,6 @@ class Blocked:
     def single_ns(self, probes: Probes) -> float: ...
 
 @disjoint_base
-class Unblocked:
+class ClassicFilter:
     def __new__(cls, nbytes: int, k: int, seed: int) -> Self: ...
     def single_ns(self, probes: Probes) -> float: ...

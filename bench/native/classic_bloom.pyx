@@ -1,4 +1,4 @@
-"""For benchmarks only: a classic Bloom filter whose k bits lie anywhere, and loops that time single probes of both kinds."""
+"""The blocked filter of the data plane and a classic Bloom filter, each with a loop that times its probes."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -14,18 +14,8 @@ from lsmkv_ext.filter.bloom cimport (
     filter_probe_many,
 )
 
-cdef extern from * nogil:
-    """
-    #include <time.h>
-    /* the time of this thread: what other processes do to the clock on the wall is not the filter's */
-    static inline uint64_t lsm_thread_ns(void) {
-        struct timespec t; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-        return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-    }
-    static inline uint64_t lsm_mulhi(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
-    """
-    uint64_t lsm_mulhi(uint64_t a, uint64_t b) noexcept
-    uint64_t lsm_thread_ns() noexcept
+include "clock.pxi"
+include "random.pxi"
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** p, size_t alignment, size_t n)
@@ -38,17 +28,8 @@ cdef enum:
     HUGE_PAGE = 1 << 21
 
 
-cdef inline uint64_t _random(uint64_t* state) noexcept nogil:
-    """splitmix64: stands for the hash of a random key."""
-    state[0] += 0x9E3779B97F4A7C15ULL
-    cdef uint64_t z = state[0]
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL
-    return z ^ (z >> 31)
-
-
 cdef class Probes:
-    """n random hashes, made before the clock starts."""
+    """n random hashes, generated outside the measured time."""
 
     cdef uint64_t* hashes
     cdef uint8_t* verdicts
@@ -60,10 +41,10 @@ cdef class Probes:
         self.hashes = <uint64_t*>malloc(n * sizeof(uint64_t))
         self.verdicts = <uint8_t*>malloc(n)
         if self.hashes == NULL or self.verdicts == NULL:
-            raise MemoryError("no memory for hashes")
+            raise MemoryError("cannot allocate the hashes")
         memset(self.verdicts, 0, n)
         for i in range(n):
-            self.hashes[i] = _random(&seed)
+            self.hashes[i] = next_random(&seed)
 
     def __dealloc__(self):
         free(self.hashes)
@@ -79,19 +60,19 @@ cdef class Probes:
 cdef uint8_t* _bits(size_t n) except NULL:
     cdef void* p = NULL
     if posix_memalign(&p, HUGE_PAGE, (n + HUGE_PAGE - 1) & ~<size_t>(HUGE_PAGE - 1)) != 0:
-        raise MemoryError("no memory for a filter")
+        raise MemoryError("cannot allocate the filter")
     madvise(p, n, MADV_HUGEPAGE)
     memset(p, 0, n)
     return <uint8_t*>p
 
 
-cdef class Blocked:
-    """The filter of the data plane, filled with n_keys random hashes."""
+cdef class BlockedFilter:
+    """The filter of the data plane, full of random hashes at `millibits` / 1000 bits per key."""
 
     cdef FilterC f
     cdef uint8_t* bits
     cdef readonly double add_ns          # per key
-    cdef readonly double verify_ns       # per key: the check before a table is published
+    cdef readonly double verify_ns       # per key: the check of a new filter
 
     def __cinit__(self, size_t nbytes, uint32_t millibits, uint64_t seed):
         self.bits = _bits(nbytes)
@@ -110,16 +91,16 @@ cdef class Blocked:
             while left:
                 m = <size_t>min(left, <uint64_t>4096)
                 for i in range(m):
-                    chunk[i] = _random(&seed)
-                start = lsm_thread_ns()
+                    chunk[i] = next_random(&seed)
+                start = lsmkv_thread_ns()
                 filter_add_many(self.bits, self.f.n_blocks, self.f.k, chunk, m)
-                spent += lsm_thread_ns() - start
-                start = lsm_thread_ns()
+                spent += lsmkv_thread_ns() - start
+                start = lsmkv_thread_ns()
                 missing += filter_count_missing(&self.f, chunk, m)
-                verified += lsm_thread_ns() - start
+                verified += lsmkv_thread_ns() - start
                 left -= m
         if missing:
-            raise AssertionError(f"{missing} keys are missing")
+            raise AssertionError(f"the filter lost {missing} keys")
         self.add_ns = <double>spent / n_keys
         self.verify_ns = <double>verified / n_keys
 
@@ -127,44 +108,44 @@ cdef class Blocked:
         free(self.bits)
 
     def batch_ns(self, Probes probes not None):
-        """Nanoseconds per probe, prefetched and many at a time."""
+        """Nanoseconds per probe of a prefetching batch."""
         cdef uint64_t start
         with nogil:
-            start = lsm_thread_ns()
+            start = lsmkv_thread_ns()
             filter_probe_many(&self.f, probes.hashes, probes.n, probes.verdicts)
-            start = lsm_thread_ns() - start
+            start = lsmkv_thread_ns() - start
         return <double>start / probes.n
 
     def single_ns(self, Probes probes not None):
-        """Nanoseconds per probe, one by one, each verdict deciding a branch as in a lookup."""
+        """Nanoseconds per single probe. Each result decides a branch, as in a lookup."""
         cdef uint64_t start
         cdef size_t i
         with nogil:
-            start = lsm_thread_ns()
+            start = lsmkv_thread_ns()
             for i in range(probes.n):
                 if filter_probe(&self.f, probes.hashes[i]):
                     probes.verdicts[i] = 1
                 else:
                     probes.verdicts[i] = 0
-            start = lsm_thread_ns() - start
+            start = lsmkv_thread_ns() - start
         return <double>start / probes.n
 
 
-cdef class Unblocked:
-    """k bits anywhere in the filter, by double hashing; a probe stops at the first bit that is not set."""
+cdef class ClassicFilter:
+    """k bits anywhere in the filter, by double hashing; a probe stops at the first zero bit."""
 
     cdef uint8_t* bits
     cdef uint64_t n_bits
     cdef uint32_t k
 
     def __cinit__(self, size_t nbytes, uint32_t k, uint64_t seed):
-        """Half of the bits are set at random: what the best k leads to."""
+        """Half of the bits are set at random, as in a full filter with the optimal k."""
         cdef uint64_t i
         self.bits = _bits(nbytes)
         self.n_bits = nbytes * 8
         self.k = k
         for i in range(nbytes // 8):
-            (<uint64_t*>self.bits)[i] = _random(&seed)
+            (<uint64_t*>self.bits)[i] = next_random(&seed)
 
     def __dealloc__(self):
         free(self.bits)
@@ -174,7 +155,7 @@ cdef class Unblocked:
         cdef uint64_t bit
         cdef uint32_t _i
         for _i in range(self.k):
-            bit = lsm_mulhi(h, self.n_bits)
+            bit = lsmkv_mulhi(h, self.n_bits)
             if not self.bits[bit >> 3] >> (bit & 7) & 1:
                 return False
             h += step
@@ -184,11 +165,11 @@ cdef class Unblocked:
         cdef uint64_t start
         cdef size_t i
         with nogil:
-            start = lsm_thread_ns()
+            start = lsmkv_thread_ns()
             for i in range(probes.n):
                 if self._probe(probes.hashes[i]):
                     probes.verdicts[i] = 1
                 else:
                     probes.verdicts[i] = 0
-            start = lsm_thread_ns() - start
+            start = lsmkv_thread_ns() - start
         return <double>start / probes.n

@@ -1,8 +1,7 @@
-"""Latency measured next to the call: a log-bucketed histogram and the C loops that fill it.
+"""The measured loop: a C loop that calls an engine for each key, and a histogram of the latencies.
 
-A timestamp and a bucket increment per operation cost tens of nanoseconds here; the same in Python
-would cost more than the operation. Every engine is driven by the same loop, so whatever the
-loop adds, it adds to all of them alike.
+Recording a latency costs 10 to 20 ns here; in Python it would cost more than the operation.
+All engines run in the same loop, so its overhead is the same for all.
 """
 
 cimport cython
@@ -14,21 +13,10 @@ from libc.math cimport sqrt
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+include "clock.pxi"
+
 cdef extern from *:
     """
-    #include <time.h>
-    #include <stdint.h>
-
-    static inline uint64_t lsmkv_clock_ns(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-    }
-    static inline uint64_t lsmkv_thread_ns(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-        return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-    }
     #if defined(__x86_64__)
     #include <x86intrin.h>
     static inline uint64_t lsmkv_ticks(void) { return __rdtsc(); }
@@ -38,8 +26,6 @@ cdef extern from *:
     #define LSMKV_TSC 0
     #endif
     """
-    uint64_t lsmkv_clock_ns() noexcept nogil
-    uint64_t lsmkv_thread_ns() noexcept nogil
     uint64_t lsmkv_ticks() noexcept nogil
     const bint LSMKV_TSC
     int __builtin_clzll(unsigned long long) noexcept nogil
@@ -53,7 +39,7 @@ cdef extern from "Python.h":
 cdef enum:
     SUB_BITS = 5                        # 32 buckets per power of two: a bucket is at most 3.2 % wide
     SUB_COUNT = 32
-    BUCKETS = 1920                      # enough for every uint64 value
+    BUCKETS = 1920                      # covers every uint64 value
 
 cdef double ns_per_tick = 1.0
 
@@ -66,16 +52,16 @@ cdef enum:
     OP_UPDATE = 4                       # read, then write the same key
 
 
-# A C loop never reaches the interpreter's switch point, so other threads would wait for the whole chunk.
-# Entering a Python function is such a point: it hands the GIL over just when the interpreter's own loop would.
+# A C loop never checks whether another thread waits for the GIL. Entering a Python function does,
+# and hands the GIL over just as the interpreter's loop would.
 cdef object switch_point = eval("lambda: None")
 cdef enum:
-    TURN_NS = 20000
+    SWITCH_NS = 20000
 
 
 cdef double measure_tick() noexcept nogil:
-    """Nanoseconds per tick over 20 ms. The time stamp counter runs at one rate on all cores where the
-    kernel uses it as its own clock; both clocks are read side by side, so being descheduled is harmless."""
+    """Nanoseconds per tick of the time stamp counter, over 20 ms. Preemption does no harm: both clocks
+    are read together."""
     cdef uint64_t start_ns = lsmkv_clock_ns(), start = lsmkv_ticks(), now = start_ns
     while now - start_ns < 20000000:
         now = lsmkv_clock_ns()
@@ -110,12 +96,13 @@ cdef inline uint64_t bucket_width(int bucket) noexcept nogil:
 
 @cython.final
 cdef class Histogram:
-    """Counts of nanoseconds. Not locked: one thread records, others merge afterwards."""
+    """Latencies in nanoseconds, in log-scaled buckets. Not thread-safe: one thread records, and others merge
+    when it is done."""
     cdef uint64_t counts[BUCKETS]
     cdef readonly uint64_t count
     cdef uint64_t least
     cdef uint64_t most
-    cdef double total                   # sum and sum of squares in ns, kept apart from the buckets
+    cdef double total                   # exact sum and sum of squares, in ns
     cdef double squares
 
     def __cinit__(self):
@@ -172,7 +159,7 @@ cdef class Histogram:
         return sqrt(max(0.0, self.squares / self.count - mean * mean))
 
     def percentile(self, double percent):
-        """The smallest recorded value that `percent` of all values do not exceed, to within its bucket."""
+        """The `percent`-th percentile, exact to its bucket."""
         cdef uint64_t below = 0
         cdef double rank, share
         cdef int i
@@ -190,7 +177,7 @@ cdef class Histogram:
         return <double>self.most
 
     def above(self, uint64_t ns):
-        """How many values lie in buckets that start at or above `ns`, and about how much time they took."""
+        """(count, sum) of the values in buckets that start at or above `ns`; the sum is approximate."""
         cdef uint64_t many = 0
         cdef double spent = 0
         cdef int i
@@ -201,7 +188,7 @@ cdef class Histogram:
         return many, spent
 
     def buckets(self):
-        """Every non-empty bucket as (low, high, count), low included, high not."""
+        """Non-empty buckets as (low, high, count), low <= value < high."""
         cdef int i
         return [(bucket_low(i), bucket_low(i) + bucket_width(i), self.counts[i])
                 for i in range(BUCKETS) if self.counts[i]]
@@ -220,7 +207,7 @@ cdef class Histogram:
             h.counts[bucket_of(low)] += many
             seen += many
         if seen != data["count"]:
-            raise ValueError(f"histogram says {data['count']} values, its buckets hold {seen}")
+            raise ValueError(f"histogram has count {data['count']}, but its buckets hold {seen}")
         h.count = seen
         h.total = data["sum"]
         h.squares = data["squares"]
@@ -232,20 +219,20 @@ cdef class Histogram:
 
 @cython.final
 cdef class Driver:
-    """Calls one engine's operations for a chunk of keys and times each call.
+    """Calls an engine's operations for a chunk of keys and times each call.
 
-    Owns references to the callables. `hist` None: only the chunk as a whole is timed.
+    Without `hist` it times only the chunk as a whole.
     """
     cdef object get, put, delete, scan
     cdef readonly Histogram hist
-    cdef uint64_t check_every           # keep each n-th result for the caller to verify; 0 keeps none
-    cdef uint64_t turn_ticks            # let other threads run this often; 0 never
-    cdef uint64_t turn_due
-    cdef readonly uint64_t ops          # operations done since construction
-    cdef readonly uint64_t found        # reads that returned something
+    cdef uint64_t check_every           # return every n-th result for verification; 0 returns none
+    cdef uint64_t switch_ticks          # offer the GIL this often; 0 never
+    cdef uint64_t switch_due
+    cdef readonly uint64_t ops          # operations since construction
+    cdef readonly uint64_t found        # reads that returned a value
     cdef readonly uint64_t bytes_read
-    cdef readonly uint64_t ns           # time inside the loops
-    cdef readonly uint64_t cpu_ns       # of it, on a processor: neither waiting nor preempted
+    cdef readonly uint64_t ns           # wall time in the loops
+    cdef readonly uint64_t cpu_ns       # CPU time in the loops
 
     def __init__(self, get=None, put=None, delete=None, scan=None, *, Histogram hist=None,
                  uint64_t check_every=0, bint threaded=False):
@@ -255,21 +242,21 @@ cdef class Driver:
         self.scan = scan
         self.hist = hist
         self.check_every = check_every
-        self.turn_ticks = <uint64_t>(TURN_NS / ns_per_tick) if threaded else 0
+        self.switch_ticks = <uint64_t>(SWITCH_NS / ns_per_tick) if threaded else 0
 
-    cdef int pause(self, uint64_t now) except -1:
-        if now >= self.turn_due:
+    cdef int offer_gil(self, uint64_t now) except -1:
+        if now >= self.switch_due:
             switch_point()
-            self.turn_due = lsmkv_ticks() + self.turn_ticks
+            self.switch_due = lsmkv_ticks() + self.switch_ticks
         return 0
 
-    cdef inline void account(self, object result) noexcept:
+    cdef inline void count_read(self, object result) noexcept:
         if result is not None:
             self.found += 1
             if PyBytes_CheckExact(result):
                 self.bytes_read += PyBytes_GET_SIZE(result)
 
-    cdef object walk(self, object key, uint64_t length, bint keep):
+    cdef object scan_from(self, object key, uint64_t length, bint keep):
         cdef PyObject *args[2]
         cdef PyObject *item
         cdef list kept = [] if keep else None
@@ -288,22 +275,22 @@ cdef class Driver:
             length -= 1
         return kept
 
-    cdef object one(self, int code, object key, object value, uint64_t length, bint keep):
+    cdef object execute(self, int code, object key, object value, uint64_t length, bint keep):
         cdef PyObject *args[3]
-        args[0] = NULL                  # room the callee may borrow: a bound method puts `self` here
+        args[0] = NULL                  # PY_VECTORCALL_ARGUMENTS_OFFSET: a bound method puts `self` here
         args[1] = <PyObject *>key
         if code == OP_GET:
             result = PyObject_Vectorcall(self.get, &args[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL)
-            self.account(result)
+            self.count_read(result)
             return result
         if code == OP_DELETE:
             return PyObject_Vectorcall(self.delete, &args[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL)
         if code == OP_SCAN:
-            return self.walk(key, length, keep)
+            return self.scan_from(key, length, keep)
         result = None
         if code == OP_UPDATE:
             result = PyObject_Vectorcall(self.get, &args[1], 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL)
-            self.account(result)
+            self.count_read(result)
             args[0] = NULL
             args[1] = <PyObject *>key
         args[2] = <PyObject *>value
@@ -312,7 +299,7 @@ cdef class Driver:
 
     def run(self, const uint8_t[::1] codes not None, list keys not None, list values=None,
             const uint32_t[::1] lengths=None):
-        """Does operation `codes[i]` on `keys[i]` for each i. Returns [(i, result)] for the kept results."""
+        """Run operation `codes[i]` on `keys[i]` for each i. Returns [(i, result)] for every `check_every`-th."""
         cdef size_t i, n = PyList_GET_SIZE(keys)
         cdef uint64_t start, before, spent
         cdef bint keep
@@ -328,18 +315,18 @@ cdef class Driver:
             keep = self.check_every != 0 and (self.ops + i) % self.check_every == 0
             if values is not None:
                 value = <object>PyList_GET_ITEM(values, i)
-            result = self.one(codes[i], <object>PyList_GET_ITEM(keys, i), value,
+            result = self.execute(codes[i], <object>PyList_GET_ITEM(keys, i), value,
                               lengths[i] if lengths is not None else 1, keep)
             if keep:
                 kept.append((i, result))
-            result = None               # freed inside the clock: the caller of a get pays for it too
+            result = None               # freeing the value is part of the measured time
             before = lap(self, before)
         stop_clocks(self, start, spent)
         self.ops += n
         return kept
 
     def each(self, fn, list args not None, uint64_t weight=1):
-        """Calls `fn(arg)` for each of `args`; one call counts as `weight` operations."""
+        """Call `fn(arg)` for each of `args`; one call counts as `weight` operations."""
         cdef PyObject *argv[2]
         cdef size_t i, n = PyList_GET_SIZE(args)
         cdef uint64_t start, before, spent
@@ -359,7 +346,7 @@ cdef class Driver:
         return kept
 
     def iterate(self, iterator, uint64_t limit):
-        """Takes up to `limit` items. Returns (taken, [(i, item)] for the kept ones)."""
+        """Take up to `limit` items. Returns (number taken, [(i, item)] for every `check_every`-th)."""
         cdef uint64_t i = 0, start, before, spent
         cdef PyObject *item
         cdef list kept = []
@@ -382,16 +369,16 @@ cdef class Driver:
 
 
 cdef inline uint64_t lap(Driver d, uint64_t before) except? 0:
-    """After each operation: its time since `before`, and now and then a turn for other threads. The next `before`."""
+    """Record the time since `before`, offer the GIL if it is due, and return the next `before`."""
     cdef uint64_t now
     if d.hist is None:
-        if d.turn_ticks:
-            d.pause(lsmkv_ticks())
+        if d.switch_ticks:
+            d.offer_gil(lsmkv_ticks())
         return before
     now = lsmkv_ticks()
     d.hist.add(to_ns(now - before))
-    if d.turn_ticks:
-        d.pause(now)
+    if d.switch_ticks:
+        d.offer_gil(now)
     return now
 
 
@@ -415,7 +402,7 @@ cdef inline uint64_t item_bytes(PyObject *item) noexcept:
 
 
 def timer_cost(size_t rounds=200000):
-    """Nanoseconds that recording one latency adds to an operation. The shortest of five rounds counts: others only add time."""
+    """Nanoseconds that recording a latency adds to an operation: the best of five rounds."""
     cdef uint64_t least_plain = 0, least_timed = 0
     codes = bytes(rounds)
     keys = [b""] * <Py_ssize_t>rounds

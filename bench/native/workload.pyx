@@ -1,9 +1,8 @@
-"""The keys, values and operations of a workload, made in chunks before the clock starts.
+"""Keys, values and operations of a workload, generated in chunks outside the measured time.
 
-Everything is a function of a seed and a position: every engine gets the same stream, and what is
-read back can be checked without storing what was written. A record is a *number*; its key is that
-number in zero-padded decimals; its value is a function of the number and of the *generation* (1..255) that
-last wrote it. `Ledger` keeps one generation byte per number, 0 meaning absent.
+Everything is a function of a seed and a position. All engines get the same operations, and answers can be
+verified without storing what was written. A record is a *number*. Its key is the number in zero-padded
+decimals. Its value is a function of the number and of the *generation* (1..255) that last wrote it.
 """
 
 cimport cython
@@ -15,16 +14,10 @@ from libc.string cimport memcpy, memset
 
 from array import array
 
-cdef extern from *:
-    """
-    static inline uint64_t lsmkv_mulhi(uint64_t a, uint64_t b) {
-        return (uint64_t)(((unsigned __int128)a * b) >> 64);
-    }
-    """
-    uint64_t lsmkv_mulhi(uint64_t, uint64_t) noexcept nogil
+include "random.pxi"
 
 cdef enum:
-    PIECE = 100                         # values start on a piece boundary, so each compresses alike
+    PIECE = 100                         # values start at a piece boundary, so all compress equally
     POOL_PIECES = 40000
     MAX_VALUE = 1 << 20
     SEQUENTIAL = 0
@@ -37,23 +30,15 @@ cdef enum:
     OP_SCAN = 3
     OP_UPDATE = 4
     OP_DELETE = 2
-    OP_INSERT = 5                       # only inside a mix: becomes a put of the next new number
+    OP_INSERT = 5                       # in a mix only: a put of the next new number
 
-KINDS = {"sequential": SEQUENTIAL, "uniform": UNIFORM, "unique": UNIQUE, "zipf": ZIPF, "latest": LATEST,
-         "power": POWER}
+DISTRIBUTIONS = {"sequential": SEQUENTIAL, "uniform": UNIFORM, "unique": UNIQUE, "zipf": ZIPF, "latest": LATEST,
+                 "power": POWER}
 OPS = {"get": 0, "put": OP_PUT, "delete": OP_DELETE, "scan": OP_SCAN, "update": OP_UPDATE, "insert": OP_INSERT}
 
 
-cdef inline uint64_t mix(uint64_t x) noexcept nogil:
-    """A bijection on 64 bits that scatters its input well (the finisher of SplitMix64)."""
-    x += <uint64_t>0x9E3779B97F4A7C15
-    x = (x ^ (x >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
-    x = (x ^ (x >> 27)) * <uint64_t>0x94D049BB133111EB
-    return x ^ (x >> 31)
-
-
 cdef inline double unit(uint64_t x) noexcept nogil:
-    """In (0, 1): never 0, so that logarithms and negative powers are safe."""
+    """In (0, 1), never 0: logarithms and negative powers are safe."""
     return (<double>(x >> 11) + 0.5) * (1.0 / 9007199254740992.0)
 
 
@@ -62,30 +47,30 @@ cdef inline double pareto(double u, double theta, double k, double sigma) noexce
 
 
 @cython.final
-cdef class Stream:
-    """Numbers below `num`, drawn by `kind` from `seed`."""
-    cdef int kind
+cdef class KeyGenerator:
+    """Record numbers below `num`, drawn from a distribution."""
+    cdef int distribution
     cdef readonly uint64_t num
-    cdef public uint64_t limit          # "latest" counts back from here; grows as records are inserted
+    cdef public uint64_t limit          # "latest" counts back from here; inserts increase it
     cdef readonly uint64_t position
     cdef uint64_t salt
     cdef double theta, zetan, eta, alpha, second
     cdef double power_a, power_b
     cdef int half_bits
 
-    def __init__(self, kind, uint64_t num, uint64_t seed, *, double theta=0.99, double power_a=0.002312,
+    def __init__(self, distribution, uint64_t num, uint64_t seed, *, double theta=0.99, double power_a=0.002312,
                  double power_b=0.3467):
         cdef uint64_t i
         if num == 0:
-            raise ValueError("a stream needs at least one number")
-        self.kind = KINDS[kind]
+            raise ValueError("num must be at least 1")
+        self.distribution = DISTRIBUTIONS[distribution]
         self.num = self.limit = num
-        self.salt = mix(seed)
+        self.salt = splitmix(seed)
         self.theta = theta
         self.power_a = power_a
         self.power_b = power_b
         self.half_bits = max(1, (int(num - 1).bit_length() + 1) // 2)
-        if self.kind == ZIPF or self.kind == LATEST:
+        if self.distribution == ZIPF or self.distribution == LATEST:
             if not 0 < theta < 1:
                 raise ValueError(f"zipf exponent {theta} is outside (0, 1)")
             for i in range(num):
@@ -95,7 +80,7 @@ cdef class Stream:
             self.eta = (1.0 - pow(2.0 / num, 1.0 - theta)) / (1.0 - min(self.second, self.zetan) / self.zetan + 1e-12)
 
     cdef uint64_t permuted(self, uint64_t i) noexcept nogil:
-        """The i-th of a permutation of 0..num-1: a four-round Feistel network, walked until it lands inside."""
+        """The i-th number of a permutation of 0..num-1: a four-round Feistel network with cycle walking."""
         cdef uint64_t mask = ((<uint64_t>1) << self.half_bits) - 1
         cdef uint64_t left, right, x = i
         cdef int r
@@ -103,7 +88,7 @@ cdef class Stream:
             left = x >> self.half_bits
             right = x & mask
             for r in range(4):
-                left, right = right, left ^ (mix(self.salt + right * 4 + r) & mask)
+                left, right = right, left ^ (splitmix(self.salt + right * 4 + r) & mask)
             x = (left << self.half_bits) | right
             if x < self.num:
                 return x
@@ -121,18 +106,18 @@ cdef class Stream:
 
     cdef uint64_t at(self, uint64_t i) noexcept nogil:
         cdef uint64_t random
-        if self.kind == SEQUENTIAL:
+        if self.distribution == SEQUENTIAL:
             return i % self.num
-        if self.kind == UNIQUE:
+        if self.distribution == UNIQUE:
             return self.permuted(i % self.num)
-        random = mix(self.salt + i)
-        if self.kind == UNIFORM:
+        random = splitmix(self.salt + i)
+        if self.distribution == UNIFORM:
             return lsmkv_mulhi(random, self.num)
-        if self.kind == ZIPF:           # popular records lie scattered over the key space
-            return lsmkv_mulhi(mix(self.rank(unit(random))), self.num)
-        if self.kind == LATEST:
+        if self.distribution == ZIPF:   # popular records are scattered over the key space
+            return lsmkv_mulhi(splitmix(self.rank(unit(random))), self.num)
+        if self.distribution == LATEST:
             return self.limit - 1 - self.rank(unit(random))
-        return lsmkv_mulhi(mix(<uint64_t>pow(unit(random) / self.power_a, 1.0 / self.power_b)), self.num)
+        return lsmkv_mulhi(splitmix(<uint64_t>pow(unit(random) / self.power_a, 1.0 / self.power_b)), self.num)
 
     def take(self, size_t count):
         """The next `count` numbers."""
@@ -146,40 +131,40 @@ cdef class Stream:
 
 
 @cython.final
-cdef class Mix:
-    """Operations drawn by weight; each on a number of `stream`, an insert on the next new one.
+cdef class OperationMix:
+    """Operations drawn by weight. An insert takes the next new number, the others a number from `keys`.
 
-    `scan` is how long scans are: ("uniform", most) or ("pareto", theta, k, sigma, most).
+    `scan` is the distribution of scan lengths: ("uniform", max) or ("pareto", theta, k, sigma, max).
     """
-    cdef Stream stream
+    cdef KeyGenerator keys
     cdef double edges[6]
     cdef uint64_t salt
     cdef uint64_t position
-    cdef uint64_t scan_most
+    cdef uint64_t scan_max
     cdef double scan_theta, scan_k, scan_sigma
     cdef bint scan_pareto
 
-    def __init__(self, Stream stream not None, weights, uint64_t seed, scan=("uniform", 100)):
+    def __init__(self, KeyGenerator keys not None, weights, uint64_t seed, scan=("uniform", 100)):
         cdef double edge = 0
         unknown = set(weights) - set(OPS)
         total = sum(weights.values())
         if unknown or total <= 0:
-            raise ValueError(f"operation weights {weights!r}")
-        self.stream = stream
-        self.salt = mix(seed ^ <uint64_t>0x6D6978)
+            raise ValueError(f"invalid operation weights {weights!r}")
+        self.keys = keys
+        self.salt = splitmix(seed ^ <uint64_t>0x6D6978)
         for name, code in OPS.items():
             edge += weights.get(name, 0) / total
             self.edges[<int>code] = edge
         self.scan_pareto = scan[0] == "pareto"
-        self.scan_most = scan[len(scan) - 1]
+        self.scan_max = scan[len(scan) - 1]
         if self.scan_pareto:
             self.scan_theta, self.scan_k, self.scan_sigma = scan[1:4]
 
     cdef uint32_t scan_length(self, uint64_t random) noexcept nogil:
         if self.scan_pareto:
             return <uint32_t>(<uint64_t>min(pareto(unit(random), self.scan_theta, self.scan_k, self.scan_sigma), 1e15)
-                              % self.scan_most)
-        return <uint32_t>(1 + lsmkv_mulhi(random, self.scan_most))
+                              % self.scan_max)
+        return <uint32_t>(1 + lsmkv_mulhi(random, self.scan_max))
 
     def take(self, size_t count):
         """(codes, numbers, lengths) of the next `count` operations."""
@@ -193,25 +178,25 @@ cdef class Mix:
         cdef int op
         cdef double u
         for i in range(count):
-            u = unit(mix(self.salt + self.position))
+            u = unit(splitmix(self.salt + self.position))
             op = 0
             while op < OP_INSERT and u >= self.edges[op]:
                 op += 1
-            length[i] = self.scan_length(mix(self.salt ^ (self.position + 1))) if op == OP_SCAN else 1
+            length[i] = self.scan_length(splitmix(self.salt ^ (self.position + 1))) if op == OP_SCAN else 1
             if op == OP_INSERT:
                 op = OP_PUT
-                number[i] = self.stream.limit
-                self.stream.limit += 1
+                number[i] = self.keys.limit
+                self.keys.limit += 1
             else:
-                number[i] = self.stream.at(self.stream.position)
-                self.stream.position += 1
+                number[i] = self.keys.at(self.keys.position)
+                self.keys.position += 1
             code[i] = <uint8_t>op
             self.position += 1
         return codes, numbers, lengths
 
 
 def make_keys(const uint64_t[::1] numbers not None, size_t key_size, bytes suffix=b""):
-    """One key per number: `key_size` decimal digits, then `suffix`."""
+    """Keys of `key_size` decimal digits, followed by `suffix`."""
     cdef size_t i, extra = len(suffix)
     cdef Py_ssize_t d
     cdef uint64_t n
@@ -233,11 +218,11 @@ def make_keys(const uint64_t[::1] numbers not None, size_t key_size, bytes suffi
 
 
 @cython.final
-cdef class Values:
-    """Values cut from one pool of text whose pieces compress to `compression_ratio`."""
+cdef class ValueGenerator:
+    """Values cut from a pool of text whose pieces compress to `compression_ratio`."""
     cdef bytes pool
     cdef uint64_t salt
-    cdef uint64_t low, high             # sizes, both included
+    cdef uint64_t low, high             # smallest and largest size
     cdef int shape                      # 0 uniform (fixed when low == high), 1 normal, 2 pareto
     cdef double theta, k, sigma
 
@@ -251,10 +236,10 @@ cdef class Values:
             self.shape = {"fixed": 0, "uniform": 0, "normal": 1}[kind]
             self.low, self.high = args[0], args[len(args) - 1]
         if not 0 <= self.low <= self.high <= (1 << 28):
-            raise ValueError(f"value sizes {sizes!r}")
+            raise ValueError(f"invalid value sizes {sizes!r}")
         if not 0 < compression_ratio <= 1:
             raise ValueError(f"compression_ratio {compression_ratio} is outside (0, 1]")
-        self.salt = mix(seed ^ <uint64_t>0x76616C)
+        self.salt = splitmix(seed ^ <uint64_t>0x76616C)
         self.pool = self.make_pool(max(1, int(PIECE * compression_ratio)))
 
     cdef bytes make_pool(self, size_t raw):
@@ -264,32 +249,32 @@ cdef class Values:
         cdef char *text = PyBytes_AS_STRING(pool)
         for i in range(0, size, PIECE):
             for j in range(i, min(i + PIECE, size)):
-                text[j] = <char>(32 + mix(self.salt + j) % 95) if j - i < raw else text[j - raw]
+                text[j] = <char>(32 + splitmix(self.salt + j) % 95) if j - i < raw else text[j - raw]
         return pool
 
     cdef size_t size_of(self, uint64_t h) noexcept nogil:
         cdef double wish
         if self.low == self.high:
             return self.low
-        h = mix(h)
+        h = splitmix(h)
         if self.shape == 0:
             return self.low + lsmkv_mulhi(h, self.high - self.low + 1)
         if self.shape == 1:
             wish = (self.low + self.high) / 2.0 + (self.high - self.low) / 6.0 * (
-                sqrt(-2.0 * log(unit(h))) * cos(6.283185307179586 * unit(mix(h))))
+                sqrt(-2.0 * log(unit(h))) * cos(6.283185307179586 * unit(splitmix(h))))
         else:
             wish = pareto(unit(h), self.theta, self.k, self.sigma)
         return <size_t>min(max(wish, <double>self.low), <double>self.high)
 
     cdef bytes cut(self, uint64_t number, uint8_t generation):
-        cdef uint64_t h = mix(self.salt + number * 256 + generation)
+        cdef uint64_t h = splitmix(self.salt + number * 256 + generation)
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.pool) + lsmkv_mulhi(h, POOL_PIECES) * PIECE,
                                          self.size_of(h))
 
-    def one(self, uint64_t number, uint8_t generation):
+    def value(self, uint64_t number, uint8_t generation):
         return self.cut(number, generation)
 
-    def make(self, const uint64_t[::1] numbers not None, uint8_t generation):
+    def values(self, const uint64_t[::1] numbers not None, uint8_t generation):
         cdef size_t i
         cdef list values = [None] * numbers.shape[0]
         for i in range(<size_t>numbers.shape[0]):
@@ -298,8 +283,8 @@ cdef class Values:
 
 
 @cython.final
-cdef class Ledger:
-    """What must be in the database: the generation that last wrote each number, 0 if it is absent."""
+cdef class ExpectedState:
+    """The expected contents of the database: for each number the generation that last wrote it, 0 if absent."""
     cdef uint8_t *generations
     cdef readonly size_t capacity
     cdef readonly size_t present
@@ -332,28 +317,28 @@ cdef class Ledger:
         self.present += (generation != 0) - (self.generations[number] != 0)
         self.generations[number] = generation
 
-    def play(self, const uint8_t[::1] codes not None, const uint64_t[::1] numbers not None, uint8_t generation):
-        """Applies the writes among the operations; returns what each operation finds just before it runs."""
+    def apply(self, const uint8_t[::1] codes not None, const uint64_t[::1] numbers not None, uint8_t generation):
+        """Apply the writes. Returns the generation that each operation finds just before it runs."""
         cdef size_t i, n = numbers.shape[0]
         if <size_t>codes.shape[0] != n:
             raise ValueError("codes and numbers differ in length")
-        wanted = bytearray(n)
-        cdef uint8_t[::1] out = wanted
+        expected = bytearray(n)
+        cdef uint8_t[::1] out = expected
         for i in range(n):
             if numbers[i] >= self.capacity:
-                raise IndexError(f"record {numbers[i]} is outside the ledger of {self.capacity}")
+                raise IndexError(f"record {numbers[i]} is beyond the capacity of {self.capacity}")
             out[i] = self.generations[numbers[i]]
             if codes[i] == OP_PUT or codes[i] == OP_UPDATE:
                 self.store(numbers[i], generation)
             elif codes[i] == OP_DELETE:
                 self.store(numbers[i], 0)
-        return wanted
+        return expected
 
     def generation(self, size_t number):
         return self.generations[number] if number < self.capacity else 0
 
-    def following(self, size_t number, Py_ssize_t step=1):
-        """The first present number at or after `number` (at or before it if `step` is -1), or None."""
+    def next_present(self, size_t number, Py_ssize_t step=1):
+        """The first present number at or after `number` (`step` -1: at or before it), or None."""
         cdef Py_ssize_t at = min(number, self.capacity - 1) if step < 0 else number
         while 0 <= at < <Py_ssize_t>self.capacity:
             if self.generations[at]:
@@ -361,8 +346,8 @@ cdef class Ledger:
             at += step
         return None
 
-    def skip(self, size_t number, size_t count, Py_ssize_t step=1):
-        """The present number `count` present numbers after the present `number`, or None."""
+    def advance(self, size_t number, size_t count, Py_ssize_t step=1):
+        """The present number `count` places after the present `number`, or None."""
         cdef Py_ssize_t at = number
         while 0 <= at < <Py_ssize_t>self.capacity:
             if self.generations[at]:

@@ -1,1 +1,1 @@
-"""Results: files, summaries, tables and pictures."""
+"""Results of a run: files, summaries, tables, plots."""

@@ -1,12 +1,13 @@
-"""What `db.stats()` of an lsmkv database says, for people: filters, levels, and the rest line by line."""
+"""`db.stats()` of an lsmkv database as text: filters, levels, and the other counters."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..engines.base import human
+from ..units import format_size
+from .text import align
 
-HEADER = [
+FILTER_HEADER = [
     "level",
     "files",
     "keys",
@@ -22,49 +23,42 @@ HEADER = [
 ]
 
 
-def filter_report(stats: Any) -> str:
-    """Of `db.stats()`: one line per level that has files or was looked at, then the total and the alarms."""
-    from .tables import plain
-
+def filter_stats(stats: Any) -> str:
+    """One line per level that has files or lookups, then the total and the alarms."""
     rows = [_row(f"L{level.level}", level) for level in stats.levels if level.files or level.filter.lookups]
-    lines = [plain(HEADER, [*rows, _row("all", stats.total)])]
+    lines = [align(FILTER_HEADER, [*rows, _row("all", stats.total)])]
     total = stats.total.filter
     if total.negatives:
         lines.append(
             f"{total.negatives:,} table reads were skipped ({total.useful_ratio:.1%} of the checks):"
-            f" {total.blocks_skipped_disk:,} of them would have gone to disk;"
+            f" {total.blocks_skipped_disk:,} of them would have read the disk;"
             f" about {total.seconds_saved:.2f} s saved"
         )
     if total.fail_open:
-        lines.append(f"{total.fail_open:,} lookups met a damaged filter and read the table")
+        lines.append(f"{total.fail_open:,} lookups read the table because its filter is damaged")
     lines += [f"alarm: {alarm.message}" for alarm in stats.alarms]
     return "\n".join(lines)
 
 
-def level_report(stats: Any) -> str:
-    from .tables import plain
-
-    rows = [
-        [f"L{s.level}", f"{s.files:,}", human(s.bytes), f"{s.entries:,}"] for s in stats.levels if s.files
-    ]
+def level_stats(stats: Any) -> str:
+    rows = [[f"L{s.level}", f"{s.files:,}", format_size(s.bytes), f"{s.entries:,}"] for s in stats.levels if s.files]
     total = stats.total
-    return plain(
+    return align(
         ["level", "files", "size", "entries"],
-        [*rows, ["all", f"{total.files:,}", human(total.bytes), f"{total.entries:,}"]],
+        [*rows, ["all", f"{total.files:,}", format_size(total.bytes), f"{total.entries:,}"]],
     )
 
 
 def engine_stats(stats: Any) -> str:
-    """Every figure that does not belong to a level, one group per line."""
+    """All counters that do not belong to a level, one group per line."""
     groups = ("reads", "writes", "cache", "log", "memtable", "flush", "compaction", "stalls")
     data = stats.to_dict()
     return "\n".join(
-        f"{group}: " + ", ".join(f"{name} {_figure(value)}" for name, value in data[group].items())
-        for group in groups
+        f"{group}: " + ", ".join(f"{name} {_format(value)}" for name, value in data[group].items()) for group in groups
     )
 
 
-def _figure(value: Any) -> str:
+def _format(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else f"{value:,}"
 
 
@@ -81,8 +75,8 @@ def _row(name: str, level: Any) -> list[str]:
         _rate(f.observed_fpr),
         _rate(f.designed_fpr),
         f"{f.blocks_skipped:,}",
-        human(f.bytes_skipped),
-        human(f.memory_bytes),
+        format_size(f.bytes_skipped),
+        format_size(f.memory_bytes),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Three pictures in one file: throughput over time, ratios, latency curves."""
+"""Plots of a run in one picture: throughput over time, ratios, latency percentiles. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 from typing import Any
 
 from ..native.latency import Histogram
-from ..runner import Gathered
 from ..workloads.suites import HIDDEN
-from .summary import cells, ratio
-from .tables import engine_order
+from .results import Results
+from .summary import ratio, rows
 
 
 def check_format(path: str) -> None:
@@ -18,37 +17,37 @@ def check_format(path: str) -> None:
 
     kind, known = os.path.splitext(path)[1][1:].lower(), FigureCanvasBase.get_supported_filetypes()
     if kind and kind not in known:
-        raise ValueError(f"--plot cannot draw {kind!r}; it can {', '.join(sorted(known))}")
+        raise ValueError(f"--plot cannot write {kind!r}; it can write {', '.join(sorted(known))}")
 
 
-def save_plot(gathered: Gathered, path: str) -> None:
+def save_plot(results: Results, path: str) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(3, 1, figsize=(11, 15), constrained_layout=True)
-    colours = {name: f"C{i}" for i, name in enumerate(engine_order(gathered))}
-    _throughput(axes[0], gathered, colours)
-    _ratios(axes[1], gathered, colours)
-    _latency(axes[2], gathered, colours)
+    colours = {name: f"C{i}" for i, name in enumerate(results.engines)}
+    _throughput(axes[0], results, colours)
+    _ratios(axes[1], results, colours)
+    _latency(axes[2], results, colours)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
 
-def _longest(gathered: Gathered) -> str | None:
-    """The workload with the most points in time: the one worth drawing."""
+def _longest(results: Results) -> str | None:
+    """The workload with the longest time series."""
     points: dict[str, int] = {}
-    for result in gathered.results:
+    for result in results.results:
         points[result["workload"]] = points.get(result["workload"], 0) + len(result.get("series") or [])
     best = max(points, key=points.__getitem__, default=None)
     return best if best is not None and points[best] else None
 
 
-def _throughput(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
-    workload = _longest(gathered)
+def _throughput(axis: Any, results: Results, colours: dict[str, str]) -> None:
+    workload = _longest(results)
     axis.set_title(f"throughput over time: {workload or 'no run was long enough'}")
-    for result in gathered.results:
+    for result in results.results:
         first = result["run"] == 0 and result["repeat"] == 0
         if result["workload"] != workload or not first or len(result.get("series") or []) < 2:
             continue
@@ -62,33 +61,32 @@ def _throughput(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
         axis.legend()
 
 
-def _ratios(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
-    order = engine_order(gathered)
-    ours, peers = order[0], order[1:]
-    table = {name: row for name, row in cells(gathered.results).items() if name not in HIDDEN and ours in row}
+def _ratios(axis: Any, results: Results, colours: dict[str, str]) -> None:
+    ours, *peers = results.engines
+    table = {name: row for name, row in rows(results.results).items() if ours in row}
     width = 0.8 / max(1, len(peers))
     for i, peer in enumerate(peers):
-        # From 1, where both are equal: a logarithmic axis has no other natural foot.
+        # Bars start at 1, where both are equal.
         heights = [(ratio(row, peer, ours) or 1) - 1 for row in table.values()]
         places = [x + i * width for x in range(len(table))]
         axis.bar(places, heights, width, bottom=1, label=peer, color=colours[peer])
     axis.axhline(1, color="black", linewidth=0.8)
     middle = width * (len(peers) - 1) / 2
     axis.set_xticks([x + middle for x in range(len(table))], list(table), rotation=60, ha="right")
-    axis.set(title=f"time per operation over {ours}'s (above 1: {ours} is faster)", yscale="log")
+    axis.set(title=f"time per operation relative to {ours} (above 1: {ours} is faster)", yscale="log")
     for part in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
         part(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "125" else "")
     if peers:
         axis.legend()
     else:
-        axis.set_title(f"ratios: no engine beside {ours}")
+        axis.set_title(f"ratios: no engine to compare with {ours}")
 
 
-def _latency(axis: Any, gathered: Gathered, colours: dict[str, str]) -> None:
-    names = {result["workload"] for result in gathered.results if "latency" in result} - HIDDEN
+def _latency(axis: Any, results: Results, colours: dict[str, str]) -> None:
+    names = {result["workload"] for result in results.results if "latency" in result} - HIDDEN
     workload = "readrandom" if "readrandom" in names else min(names, default=None)
-    axis.set_title(f"latency: {workload or 'none was recorded'}")
-    for result in gathered.results:
+    axis.set_title(f"latency: {workload or 'not recorded'}")
+    for result in results.results:
         if (
             result["workload"] != workload
             or result["run"] + result["repeat"] != 0

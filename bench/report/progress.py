@@ -1,15 +1,15 @@
-"""What is seen while it runs: result lines, and on a terminal a live bar below them."""
+"""Output during a run: result lines, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from .tables import histogram_text, repeat_line, result_line
+from .text import histogram_text, repeat_line, result_line
 
 
-class Lines:
-    """Prints each result as it comes."""
+class ResultLines:
+    """Prints each result."""
 
     def __init__(self, runs: int, histogram: bool) -> None:
         self.runs = runs
@@ -17,11 +17,11 @@ class Lines:
         self.repeats: list[dict[str, Any]] = []
         self.several = False
 
-    def whose(self, event: dict[str, Any]) -> str:
-        """The engine's name, where there are several."""
+    def prefix(self, event: dict[str, Any]) -> str:
+        """The engine's name, if there are several."""
         return f"{event['engine']:<8} " if self.several else ""
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         print(text, flush=True)
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -29,35 +29,35 @@ class Lines:
         if kind == "run":
             self.flush_repeats()
             self.several = len(event["engines"]) > 1
-            self.say(f"-- run {event['run'] + 1} of {self.runs}: {', '.join(event['engines'])}")
+            self.print(f"-- run {event['run'] + 1} of {self.runs}: {', '.join(event['engines'])}")
         elif kind == "start" and event["attempt"] == 0:
             self.flush_repeats()
         elif kind == "result":
             self.result(event["result"])
         elif kind == "skip":
-            self.say(f"{self.whose(event)}{event['workload']:<12} : left out, {event['message']}")
+            self.print(f"{self.prefix(event)}{event['workload']:<12} : skipped, {event['message']}")
         elif kind == "note":
-            self.say(f"{self.whose(event)}{event['workload']:<12} : {event['message']}")
+            self.print(f"{self.prefix(event)}{event['workload']:<12} : {event['message']}")
 
     def result(self, result: dict[str, Any]) -> None:
         self.repeats.append(result)
-        self.say(self.whose(result) + result_line(result))
+        self.print(self.prefix(result) + result_line(result))
         for line in result["lines"]:
-            self.say(f"  {line}")
+            self.print(f"  {line}")
         if self.histogram and (text := histogram_text(result)):
-            self.say(text)
+            self.print(text)
 
     def flush_repeats(self) -> None:
         if len(self.repeats) > 1 and self.repeats[0]["ops_per_second"]:
-            self.say(self.whose(self.repeats[0]) + repeat_line(self.repeats))
+            self.print(self.prefix(self.repeats[0]) + repeat_line(self.repeats))
         self.repeats = []
 
     def close(self) -> None:
         self.flush_repeats()
 
 
-class Bar(Lines):
-    """The same with a progress bar: operations per second, P99 and stalls of the workload under way."""
+class ProgressBar(ResultLines):
+    """Adds a progress bar with operations per second, P99 and stalls."""
 
     def __init__(self, runs: int, histogram: bool) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -74,19 +74,15 @@ class Bar(Lines):
         self.task = self.progress.add_task("starting", total=None, speed="")
         self.progress.start()
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "start":
-            self.progress.reset(
-                self.task, description=f"{event['engine']} {event['workload']}", total=None, speed=""
-            )
+            self.progress.reset(self.task, description=f"{event['engine']} {event['workload']}", total=None, speed="")
         elif event["event"] == "progress":
-            self.progress.update(
-                self.task, completed=event["done"], total=event["total"], speed=_speed(event)
-            )
+            self.progress.update(self.task, completed=event["done"], total=event["total"], speed=_speed(event))
 
     def close(self) -> None:
         super().close()
@@ -101,5 +97,5 @@ def _speed(event: dict[str, Any]) -> str:
     return text
 
 
-def listener(runs: int, histogram: bool) -> Lines:
-    return Bar(runs, histogram) if sys.stdout.isatty() else Lines(runs, histogram)
+def listener(runs: int, histogram: bool) -> ResultLines:
+    return ProgressBar(runs, histogram) if sys.stdout.isatty() else ResultLines(runs, histogram)

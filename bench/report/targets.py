@@ -1,4 +1,4 @@
-"""The ratios lsmkv sets out to reach: a peer's time per operation over lsmkv's, by workload label."""
+"""Target ratios: a peer's time per operation divided by lsmkv's, by the label of the workload."""
 
 from __future__ import annotations
 
@@ -24,4 +24,3 @@ TARGETS: dict[str, dict[str, float]] = {
     "fillrandom (10M sustained)": {"rocksdb": 3, "leveldb": 3},
     "readrandom (10M cache 1/8)": {"rocksdb": 1.5, "leveldb": 1.5},
 }
-MEMORY_LIMIT = 1.25  # of RocksDB's resident memory and disk at the same budget

@@ -1,1 +1,1 @@
-"""The workloads: what each one does, the operations it is made of, and the check of every answer."""
+"""The workloads: what each one runs, and the verification of its answers."""

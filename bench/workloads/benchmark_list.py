@@ -1,4 +1,4 @@
-"""The benchmark list: `name`, `name[X3-W1]` (warm up once, repeat three times), `name:flag=value:...`."""
+"""The syntax of `--benchmarks`: `name`, `name[X3-W1]` (one warm-up, three repeats), `name:flag=value:...`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Step:
 
     @property
     def label(self) -> str:
-        """What the tables call it: the title if the list gave one, else the name and what differs."""
+        """The row's name in the tables: the title, or the name and its flags."""
         return self.title or ":".join([self.name, *(f"{k}={v}" for k, v in self.flags.items())])
 
 
 def parse_steps(text: str) -> list[Step]:
     steps = [parse_step(part) for part in text.split(",") if part.strip()]
     if not steps:
-        raise ValueError("no benchmarks given")
+        raise ValueError("no benchmarks")
     return steps
 
 
 def parse_step(text: str) -> Step:
     match = _STEP.match(text.strip())
     if match is None:
-        raise ValueError(f"not a benchmark: {text!r} (expected name, name[X3-W1] or name:flag=value)")
+        raise ValueError(f"not a benchmark: {text!r} (use name, name[X3-W1] or name:flag=value)")
     repeat, warmup = _suffix(match["suffix"], text)
     flags = dict(_flag(part, text) for part in match["flags"].split(":") if part)
     title = flags.pop("title", "")
@@ -52,7 +52,7 @@ def _suffix(suffix: str | None, text: str) -> tuple[int, int]:
         else:
             warmup = int(digits)
     if repeat < 1:
-        raise ValueError(f"{text!r}: at least one repeat")
+        raise ValueError(f"{text!r}: X must be at least 1")
     return repeat, warmup
 
 

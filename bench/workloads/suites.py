@@ -1,8 +1,8 @@
-"""Ready-made benchmark lists: the table of the README in one command."""
+"""Benchmark lists with a name: `--suite=table` makes the table of the README."""
 
 from __future__ import annotations
 
-# Loads first, then reads over a settled database, then what changes it. A title names the row.
+# Fills, then reads of a settled database, then mixed workloads. A title names the row.
 TABLE = """
 fillseq
 fillbatch:batch_size=1000:title=fillbatch
@@ -57,9 +57,7 @@ overwrite:writes=100000:title=overwrite
 """
 
 SUITES = {
-    name: ",".join(text.split("\n")).strip(",")
-    for name, text in {"table": TABLE, "full": FULL, "scale": SCALE}.items()
+    name: ",".join(text.split("\n")).strip(",") for name, text in {"table": TABLE, "full": FULL, "scale": SCALE}.items()
 }
-# Measured like any step, left out of the tables. Without the second it is chance whether a compaction finds anything to
-# do: it may have been done in the background before.
+# Steps without a row. `unsettled` leaves work for `compact`, which background compaction might have done already.
 HIDDEN = {"warm-up", "unsettled"}

@@ -1,28 +1,27 @@
-"""Was it the right answer? A wrong one fails the whole run: a fast engine that is wrong has no speed."""
+"""Verification of answers. A wrong answer fails the run."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..native.workload import Ledger, Values
+from ..native.workload import ExpectedState, ValueGenerator
 from .operations import GET, SCAN, UPDATE, Chunk
 
 
 class WrongAnswer(Exception):
-    """An engine returned something other than what was last written."""
+    """An engine returned something other than the last written value."""
 
 
-class Checker:
-    """Knows which value each generation wrote. `ledger` says which generation is current."""
+class Verifier:
+    """Compares answers with the expected state. `generators` has the values that each generation wrote."""
 
-    def __init__(self, ledger: Ledger, key_size: int) -> None:
-        self.ledger = ledger
-        self.key_size = key_size
-        self.makers: dict[int, Values] = {}
+    def __init__(self, state: ExpectedState) -> None:
+        self.state = state
+        self.generators: dict[int, ValueGenerator] = {}
         self.checked = 0
 
     def value(self, number: int, generation: int) -> bytes | None:
-        return self.makers[generation].one(number, generation) if generation else None
+        return self.generators[generation].value(number, generation) if generation else None
 
     def expect(self, key: bytes, got: Any, want: bytes | None) -> None:
         self.checked += 1
@@ -30,57 +29,57 @@ class Checker:
             raise WrongAnswer(f"key {key!r}: got {_short(got)}, expected {_short(want)}")
 
     def chunk(self, chunk: Chunk, kept: list[tuple[int, Any]], *, exact: bool = True) -> None:
-        """Checks kept results. Not `exact`: others write meanwhile, older and newer values are right too."""
+        """Verify results of a chunk. While other threads write (not `exact`), any written value is right."""
         for i, got in kept:
             code, key, number = chunk.codes[i], chunk.keys[i], chunk.numbers[i]
             if code == SCAN:
-                self.pairs(key, number, got, chunk.lengths[i] if chunk.lengths else 1, exact=exact)
+                self.scan(key, number, got, chunk.lengths[i] if chunk.lengths else 1, exact=exact)
             elif code in (GET, UPDATE) and exact:
-                self.expect(key, got, self.value(number, chunk.wanted[i]))
+                self.expect(key, got, self.value(number, chunk.expected[i]))
             elif code in (GET, UPDATE):
-                self.plausible(key, number, got, required=bool(chunk.wanted[i]))
+                self.written_once(key, number, got, required=bool(chunk.expected[i]))
 
-    def plausible(self, key: bytes, number: int, got: Any, *, required: bool) -> None:
-        """Some generation wrote `got`; a record that was there before the writers began must still be."""
+    def written_once(self, key: bytes, number: int, got: Any, *, required: bool) -> None:
+        """Some generation wrote `got`. A `required` record must be present."""
         self.checked += 1
         if got is None:
             if required:
                 raise WrongAnswer(f"key {key!r} was lost")
             return
-        if not any(got == maker.one(number, generation) for generation, maker in self.makers.items()):
+        if not any(got == values.value(number, g) for g, values in self.generators.items()):
             raise WrongAnswer(f"key {key!r}: {_short(got)} was never written")
 
-    def pairs(self, key: bytes, number: int, got: list[Any], length: int, *, exact: bool) -> None:
-        """A scan from `key`: right neighbours in order, none left out."""
+    def scan(self, key: bytes, number: int, got: list[Any], length: int, *, exact: bool) -> None:
+        """A scan from `key` returns every record in order."""
         at: int | None = number
         last = b""
         for found, value in got:
             record = int(found)
             if found < key or found <= last:
-                raise WrongAnswer(f"scan from {key!r} came to {found!r} after {last!r}")
+                raise WrongAnswer(f"scan from {key!r} returned {found!r} after {last!r}")
             if exact:
-                at = self.ledger.following(at) if at is not None else None
+                at = self.state.next_present(at) if at is not None else None
                 if at != record:
-                    raise WrongAnswer(f"scan from {key!r} came to {found!r}, expected record {at}")
-                self.expect(found, value, self.value(record, self.ledger.generation(record)))
+                    raise WrongAnswer(f"scan from {key!r} returned {found!r}, expected record {at}")
+                self.expect(found, value, self.value(record, self.state.generation(record)))
                 at = record + 1
             else:
-                self.plausible(found, record, value, required=True)
+                self.written_once(found, record, value, required=True)
             last = found
-        if exact and len(got) < length and at is not None and self.ledger.following(at) is not None:
+        if exact and len(got) < length and at is not None and self.state.next_present(at) is not None:
             raise WrongAnswer(f"scan from {key!r} ended early, after {len(got)} records")
 
-    def walk(self, kept: list[tuple[int, Any]], start: int, *, reverse: bool) -> None:
-        """Items of a full iteration with their ordinals."""
+    def iteration(self, kept: list[tuple[int, Any]], start: int, *, reverse: bool) -> None:
+        """Items of a full iteration, each with its position after `start`."""
         step = -1 if reverse else 1
-        at = self.ledger.following(self.ledger.capacity - 1 if reverse else 0, step)
-        ordinal = 0
+        at = self.state.next_present(self.state.capacity - 1 if reverse else 0, step)
+        position = 0
         for i, (key, value) in kept:
-            at = self.ledger.skip(at, start + i - ordinal, step) if at is not None else None
-            ordinal = start + i
+            at = self.state.advance(at, start + i - position, step) if at is not None else None
+            position = start + i
             if at is None or int(key) != at:
-                raise WrongAnswer(f"item {ordinal} of the iteration is {key!r}, expected record {at}")
-            self.expect(key, value, self.value(at, self.ledger.generation(at)))
+                raise WrongAnswer(f"item {position} of the iteration is {key!r}, expected record {at}")
+            self.expect(key, value, self.value(at, self.state.generation(at)))
 
 
 def _short(value: Any) -> str:

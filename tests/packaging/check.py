@@ -66,7 +66,7 @@ def check_sdist(path: Path, clone: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     fail_if("stray files in the sdist", {name for name in names if NOT_IN_SDIST.search(name)})
     sources = (p.relative_to(clone) for top in ("lsmkv_ext", "bench/native") for p in (clone / top).rglob("*"))
-    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pyi", ".py")}
+    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pxi", ".pyi", ".py")}
     wanted |= {"setup.py", "README.md", "LICENSE"}
     fail_if("missing in the sdist", wanted - names)
 

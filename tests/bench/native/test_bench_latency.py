@@ -1,4 +1,4 @@
-"""The histogram against sorted lists, and the driver loops against plain Python."""
+"""The histogram against sorted lists, and the measured loop against plain Python."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from lsmkv_bench.native.latency import Driver, Histogram, clock_name, timer_cost
 from lsmkv_bench.native.workload import OPS
 
-NANOS = st.lists(
-    st.one_of(st.integers(0, 200), st.integers(0, 10**7), st.integers(0, 2**52)), min_size=1, max_size=300
-)
-WIDTH = 1 / 32  # the widest bucket, relative to its lower edge
+NANOS = st.lists(st.one_of(st.integers(0, 200), st.integers(0, 10**7), st.integers(0, 2**52)), min_size=1, max_size=300)
+WIDTH = 1 / 32  # of the widest bucket, relative to its lower edge
 
 
 def filled(values: list[int]) -> Histogram:
@@ -28,7 +26,7 @@ def filled(values: list[int]) -> Histogram:
 
 
 @given(NANOS, st.floats(0, 100))
-def test_percentile_lies_in_the_bucket_of_the_exact_one(values: list[int], percent: float) -> None:
+def test_percentile_is_exact_to_its_bucket(values: list[int], percent: float) -> None:
     exact = sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
     got = filled(values).percentile(percent)
     assert abs(got - exact) <= exact * WIDTH + 1
@@ -46,7 +44,7 @@ def test_extremes_count_and_mean_are_exact(values: list[int]) -> None:
 
 
 @given(NANOS, NANOS)
-def test_merge_equals_recording_everything_in_one(left: list[int], right: list[int]) -> None:
+def test_merge_equals_one_histogram(left: list[int], right: list[int]) -> None:
     merged = filled(left)
     merged.merge(filled(right))
     assert merged.buckets() == filled(left + right).buckets()
@@ -61,7 +59,7 @@ def test_dict_round_trip(values: list[int]) -> None:
     assert again.percentile(99) == hist.percentile(99)
 
 
-def test_a_dict_whose_count_disagrees_is_refused() -> None:
+def test_wrong_count_is_rejected() -> None:
     data = filled([1, 2, 3]).to_dict()
     data["count"] = 4
     with pytest.raises(ValueError, match="buckets hold 3"):
@@ -75,14 +73,14 @@ def test_empty_histogram() -> None:
         hist.percentile(101)
 
 
-def test_above_counts_the_slow_ones() -> None:
+def test_above_counts_slow_operations() -> None:
     hist = filled([10, 20, 1 << 20, 1 << 21])
     many, spent = hist.above(1 << 20)
     assert many == 2
     assert spent == pytest.approx((1 << 20) + (1 << 21), rel=WIDTH)
 
 
-def test_every_operation_reaches_its_callable() -> None:
+def test_every_operation_calls_its_method() -> None:
     calls: list[tuple[str, object]] = []
     data = {b"a": b"1", b"b": b"2"}
 
@@ -111,11 +109,11 @@ def test_every_operation_reaches_its_callable() -> None:
     ]
     assert [result for _, result in kept] == [b"1", None, None, [(b"a", b"1"), (b"b", b"2")], b"2", None]
     assert driver.ops == driver.hist.count == 6
-    assert driver.found == 4  # one get, two scanned records, one update; the missing one not
+    assert driver.found == 4  # one get, two scanned records, one update
     assert driver.ns > 0
 
 
-def test_an_exception_of_the_engine_comes_through() -> None:
+def test_exceptions_propagate() -> None:
     def broken(key: bytes) -> bytes:
         raise KeyError(key)
 
@@ -130,7 +128,7 @@ def test_an_exception_of_the_engine_comes_through() -> None:
         Driver().iterate(bad(), 10)
 
 
-def test_lengths_must_agree() -> None:
+def test_different_lengths_are_rejected() -> None:
     driver = Driver({}.get)
     with pytest.raises(ValueError, match="differ"):
         driver.run(bytes(2), [b"x"])
@@ -140,7 +138,7 @@ def test_lengths_must_agree() -> None:
         driver.run(bytes(1), [b"x"], None, array("I"))
 
 
-def test_iterate_stops_at_the_end_and_at_the_limit() -> None:
+def test_iterate_stops_at_the_limit_and_at_the_end() -> None:
     driver = Driver(check_every=2)
     iterator = iter([(b"a", b"1"), (b"b", b"22"), (b"c", b"333")])
     assert driver.iterate(iterator, 2) == (2, [(0, (b"a", b"1"))])
@@ -156,8 +154,8 @@ def test_each_counts_calls_by_weight() -> None:
     assert [i for i, _ in kept] == [0, 2]
 
 
-def test_the_loop_offers_the_gil_to_other_threads() -> None:
-    """The loop below runs in C alone and ends only when this thread gets a turn to break it."""
+def test_loop_offers_the_gil() -> None:
+    """The loop runs in C alone, and ends only when this thread gets the GIL."""
     box = [b"x"]
     ended = []
 
@@ -174,6 +172,6 @@ def test_the_loop_offers_the_gil_to_other_threads() -> None:
     assert len(ended) == 1
 
 
-def test_timer_cost_is_a_small_positive_time() -> None:
+def test_timer_cost_is_small() -> None:
     assert 0 <= timer_cost(20000) < 100000
     assert clock_name() in ("tsc", "clock_monotonic")

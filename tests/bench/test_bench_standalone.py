@@ -1,50 +1,58 @@
-"""The filter benchmarks measure what they say: small runs, no statement about time."""
+"""filter_kernel, filter_tree and counters_cost at a small size. No test depends on a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import lsmkv
 from lsmkv_bench import counters_cost, filter_kernel, filter_tree
-from lsmkv_bench.native.classic_bloom import Blocked, Probes, Unblocked
+from lsmkv_bench.standalone import best_in_turns
 
 
-def test_rates_are_measured_on_four_kinds_of_keys():
+def test_false_positive_rates_of_four_kinds_of_keys() -> None:
     rows = filter_kernel.rates(3000, 20_000, 500)
     assert {row["keys"] for row in rows} == {"random", "decimal", "uuid", "url"}
     assert all(row["false_negatives"] == 0 for row in rows)
     assert all(row["low"] < row["observed"] < row["high"] for row in rows)
     for row in rows:
-        # 500 events and more, in small filters: five sigma are 22 %.
+        # At 500 hits, five sigma are 22 %.
         assert row["observed"] == pytest.approx(row["designed"], rel=0.25), row
 
 
-def test_a_rate_that_is_off_is_named():
+def test_wrong_rate_is_reported() -> None:
     row = {"keys": "url", "bits_per_key": 10, "low": 0.0106, "high": 0.0108, "expected": 0.01}
-    assert filter_kernel._off([row]) == ["url at 10 bits"]
-    assert filter_kernel._off([row | {"low": 0.0103}]) == []
+    assert filter_kernel._wrong_rates([row]) == ["url at 10 bits"]
+    assert filter_kernel._wrong_rates([row | {"low": 0.0103}]) == []
 
 
-def test_both_filters_of_the_comparison_answer_at_their_rate():
-    probes = Probes(50_000, 5)
-    blocked = Blocked(64 << 10, 10_000, 1)
-    assert blocked.batch_ns(probes) > 0
-    assert probes.positives() / probes.n == pytest.approx(0.0097, rel=0.2)
-    in_batch = probes.positives()
-    blocked.single_ns(probes)
-    assert probes.positives() == in_batch
-    Unblocked(64 << 10, 7, 2).single_ns(probes)
-    assert probes.positives() / probes.n == pytest.approx(2**-7, rel=0.2)
+def test_best_in_turns_sums_the_best_of_each_portion() -> None:
+    times = {"a": iter([5.0, 1.0, 3.0, 2.0]), "b": iter([4.0, 4.0, 4.0, 4.0])}
+    calls: list[str] = []
+
+    def timer(name: str) -> Callable[[int], float]:
+        def measure(portion: int) -> float:
+            calls.append(f"{name}{portion}")
+            return next(times[name])
+
+        return measure
+
+    assert best_in_turns({name: timer(name) for name in times}, 2, 2) == {"a": 3.0 + 1.0, "b": 8.0}
+    assert calls == ["a0", "b0", "b1", "a1", "a0", "b0", "b1", "a1"]
 
 
-def test_misses_are_counted_in_a_tree(tmp_path):
+def test_absent_lookups_are_counted(tmp_path: Path) -> None:
     with lsmkv.open(tmp_path / "db", **filter_tree.OPTIONS) as db:
         filter_tree._load(db, 5000, [b"v"])
         found = filter_tree.misses(db, 500)
         assert found["tables_per_lookup"] >= 1
-        assert found["reads_in_vain_per_table"] < 0.1
+        assert found["wasted_reads_per_table"] < 0.1
         assert found["filter_bytes"] == sum(row["filter_bytes"] for row in filter_tree.shape(db))
 
 
-def test_trees_of_another_shape_are_compared(tmp_path):
+def test_trees_of_different_shapes_are_compared(tmp_path: Path) -> None:
     with lsmkv.open(tmp_path / "flat", **filter_tree.OPTIONS) as db:
         filter_tree._load(db, 3000, [b"v"])
         db.compact_range()
@@ -58,13 +66,13 @@ def test_trees_of_another_shape_are_compared(tmp_path):
     assert all(cost["ns_per_lookup"] > 0 for cost in costs.values())
 
 
-def test_the_share_of_verifying_is_between_nothing_and_all(tmp_path):
+def test_share_of_verification(tmp_path: Path) -> None:
     assert 0 < filter_tree.verify_share_of_flushes(tmp_path / "db", 20_000) < 1
 
 
-def test_lookups_are_timed_in_another_process(tmp_path):
+def test_worker_times_lookups(tmp_path: Path) -> None:
     counters_cost._load(tmp_path / "db", 3000)
     workers = {"one": counters_cost.Worker(None, tmp_path / "db", 3000)}
-    for name in counters_cost.WORK:
+    for name in counters_cost.WORKLOADS:
         assert counters_cost.compare(workers, name, 1)["one"] > 0
     assert workers["one"].close() == 2 * counters_cost.LOOKUPS

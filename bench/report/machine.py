@@ -1,4 +1,4 @@
-"""Where and with what a result was made."""
+"""The machine and the commit that a result comes from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 
-def _first(path: str, key: str) -> str:
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError:
-        return ""
+def _field(path: str, key: str) -> str:
+    """The value of the first `key: value` line."""
+    lines = _read(path).splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), "")
 
 
@@ -26,7 +24,7 @@ def _read(path: str) -> str:
 
 
 def filesystem(folder: str) -> str:
-    """Type of the file system that holds `folder`: the mount point that is its longest prefix."""
+    """Type of the file system that holds `folder`."""
     real = os.path.realpath(folder)
     best, kind = "", ""
     for line in _read("/proc/mounts").splitlines():
@@ -38,7 +36,7 @@ def filesystem(folder: str) -> str:
 
 
 def commit() -> str:
-    """The project's commit, with a + if the tree has changes; empty outside a checkout."""
+    """The commit of the checkout, with a + if it has changes; empty outside a checkout."""
     here = Path(__file__).resolve().parent
     try:
         text = subprocess.run(
@@ -57,7 +55,7 @@ def commit() -> str:
 def machine(folder: str) -> dict[str, Any]:
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        "cpu": _first("/proc/cpuinfo", "model name") or platform.processor(),
+        "cpu": _field("/proc/cpuinfo", "model name") or platform.processor(),
         "cores": os.cpu_count(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": f"{platform.system()} {platform.release()}",
