@@ -157,7 +157,7 @@ def space(out: Output, db: str) -> None:
 
 def versions_in_logs(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     """Every write of the key that the logs still hold, newest first. Range tombstones that cover it count."""
-    from lsmkv_ext.wal.log import LogDump
+    from lsmkv_ext.wal.dump import LogDump
 
     found = []
     for entry in tree.live_logs:

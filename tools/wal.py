@@ -29,7 +29,7 @@ def logs(path: str) -> list[str]:
 
 def number_of(path: str) -> int:
     """A log knows its number; reading its first record tells us without trusting the name."""
-    from lsmkv_ext.wal.log import LogDump
+    from lsmkv_ext.wal.dump import LogDump
 
     return int(next(LogDump(path))["number"])
 
@@ -37,7 +37,7 @@ def number_of(path: str) -> int:
 def summary(path: str) -> Row:
     """One log read to its end; damage is a field, not an exception."""
     from lsmkv_ext.errors import CorruptionError
-    from lsmkv_ext.wal.log import check_log
+    from lsmkv_ext.wal.reader import check_log
 
     size = regular(path).st_size
     row: dict[str, Any] = {
@@ -108,7 +108,7 @@ def ls(out: Output, path: str) -> None:
 
 def operations(out: Output, path: str, limit: int | None) -> Iterator[Row]:
     """One row per operation; a last one with `problem` where the log breaks off."""
-    from lsmkv_ext.wal.log import LogDump
+    from lsmkv_ext.wal.dump import LogDump
 
     with opening(path):
         dump = LogDump(path)
