@@ -1,6 +1,7 @@
 """New memtables and their logs. One log is made ahead, so a rotation does not wait for the disk.
 
-A log made ahead does not know the sequence number that it follows. Its first record tells: sequence numbers have no gaps.
+A log made ahead does not know the sequence number that it follows. Its first record tells, because sequence numbers
+have no gaps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ log = logging.getLogger("lsmkv")
 class LogSupply:
     """The supply of one database.
 
-    The holder of the writer's turn calls `take`; one background thread calls `prepare`. The version set's lock guards the state.
+    The holder of the writer's turn calls `take`; one background thread calls `prepare`. The version set's lock guards
+    the state.
     """
 
     def __init__(self, versions: VersionSet) -> None:
@@ -34,7 +36,7 @@ class LogSupply:
         self._prepared = threading.Condition(versions.lock)
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
-        """Return an empty memtable and its log, whose name is durable; no log without logging. File numbers only grow."""
+        """Return an empty memtable and its log, whose name is durable; None without logging. Numbers only grow."""
         with self.versions.lock:
             # A log being made has the smaller number, and recovery reads logs by number: it goes first.
             self._prepared.wait_for(lambda: not self._preparing)
@@ -94,8 +96,9 @@ class LogSupply:
 
 
 def new_memtable(versions: VersionSet, number: int) -> Memtable:
-    """Return an empty memtable with the number that its log has, or would have. Its index grows to the size that the last one
-    needed.
+    """Return an empty memtable with the number that its log has, or would have.
+
+    Its index grows to the size that the last one needed.
     """
     expected = 0 if versions.active is None else versions.active.keys
     memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, expected)

@@ -1,5 +1,5 @@
-# Operations: their only encoder and decoder, and the batch that gathers them. A batch's bytes are the payload of the log record that
-# it becomes. Byte grid: docs/format.md, "Write-ahead log".
+# Operations: their only encoder and decoder, and the batch that gathers them. A batch's bytes are the payload of the log record
+# that it becomes. Byte grid: docs/format.md, "Write-ahead log".
 #
 # Whoever needs the operations of a payload (a write, a replay, a dump, a check) walks it with an OpCursor. The bodies are here
 # because put and replay inline them.
@@ -54,7 +54,8 @@ cdef inline char* op_encode(char* p, int op, const char* key, size_t klen, const
     return p
 
 
-cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, uint32_t count, uint64_t first_seq) noexcept nogil:
+cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, uint32_t count,
+                                  uint64_t first_seq) noexcept nogil:
     """Sets the cursor in front of the first operation. Returns NULL or what is wrong with the payload."""
     ops.p = payload
     ops.end = payload + n

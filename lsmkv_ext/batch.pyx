@@ -67,12 +67,13 @@ cdef int refuse_sync() except -1:
 
 
 cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except -1:
-    """Room for `count` more operations of n bytes; where the batch has to grow, it grows to `capacity` bytes."""
+    """Room for `count` more operations of n bytes; where the batch has to grow, it grows to `capacity` bytes or the limit."""
     cdef char* grown
     check_idle(b)
     if count > MAX_BATCH_COUNT - b.count or n > MAX_BATCH_BYTES - b.used:
         raise ValueError(f"a batch holds at most {MAX_BATCH_COUNT} operations and {MAX_BATCH_BYTES} bytes")
     if b.capacity - b.used < n:
+        capacity = min(capacity, <size_t>MAX_BATCH_BYTES)
         grown = <char*>realloc(b.data, capacity)
         if grown == NULL:
             raise MemoryError("write batch")
@@ -83,7 +84,8 @@ cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except 
 
 cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1:
     cdef size_t n = op_size(op, klen, vlen)
-    make_room(b, 1, n, b.capacity * 2 + n + 256)
+    if b.writers or b.count == MAX_BATCH_COUNT or b.capacity - b.used < n:
+        make_room(b, 1, n, b.capacity * 2 + n + 256)
     op_encode(b.data + b.used, op, key, klen, value, vlen)
     b.used += n
     b.count += 1

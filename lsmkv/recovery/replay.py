@@ -1,6 +1,7 @@
 """Replay: checked logs become memtables, a piece at a time.
 
-Tiny operations take ten times the room in memory that they take in a log, so a log of them must not become one memtable.
+Tiny operations take ten times the room in memory that they take in a log, so a log of them must not become one
+memtable.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class CheckedLog:
 def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], int]) -> Memtable:
     """Call `spill` with every full memtable, oldest first; return the last memtable, which may be empty.
 
-    `spill` makes a table of it and returns the bytes of memory that the open table keeps: filter, index, range tombstones.
-    A batch may be in two memtables, so all of them have to become visible together.
+    `spill` makes a table of it and returns the bytes of memory that the open table keeps: filter, index, range
+    tombstones. A batch may be in two memtables, so all of them have to become visible together.
     """
     chunk = min(CHUNK, sum(log.end for log in logs))
     memtable, held = Memtable(seed, chunk), 0

@@ -1,7 +1,8 @@
 """The MANIFEST (a log of version edits) and CURRENT (which manifest counts). Byte grids: docs/format.md.
 
-Every record is synced before its edit is installed. The head keeps, in two alternating slots (`lsmkv_ext.port.sync_slots`), the
-offset up to which the file is known synced: damage below it is corruption, a bad record above it is an append that never finished.
+Every record is synced before its edit is installed. The head keeps, in two alternating slots
+(`lsmkv_ext.port.sync_slots`), the offset up to which the file is known synced: damage below it is corruption, a bad
+record above it is an append that never finished.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import BinaryIO
 import xxhash
 
 from lsmkv import filenames
-from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.version.version import Version
 from lsmkv_ext.port.file import occupy_standard_streams
 from lsmkv_ext.port.sync_slots import SyncSlots

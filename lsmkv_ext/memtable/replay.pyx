@@ -75,7 +75,8 @@ cdef int next_record(LogFile* file, OpCursor* ops, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, MemC* m, uint64_t hash_seed, uint64_t room, Status* st) noexcept nogil:
+cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, MemC* m, uint64_t hash_seed, uint64_t room,
+              Status* st) noexcept nogil:
     """Applies operations up to `stop`, or until the memtable outweighs the log's bytes that went into it by more than `room`.
     (A record larger than the usual window lies in memory in place of those bytes.)"""
     cdef uint64_t began = bytes_applied(file, ops)
@@ -123,8 +124,7 @@ cdef class LogReplay:
         return bytes_applied(&self.reader.file, &self.ops)
 
     def fill(self, Memtable memtable not None, uint64_t room):
-        """Apply operations until all are done, or `memtable` weighs over `room` bytes more than the log's bytes that this call put
-        into it.
+        """Apply operations until all are done, or `memtable` outweighs the log's bytes that this call put into it by `room`.
 
         This may cut a batch in two: the memtables must become visible together.
         """

@@ -1,5 +1,8 @@
 cdef class SyncSlots:
-    """Two "known synced" slots at the offsets `a` and `b` of a file's head; `count_at` and `synced_at` are the offsets of a slot's fields."""
+    """Two "known synced" slots at the offsets `a` and `b` of a file's head.
+
+    `count_at` and `synced_at` are the offsets of the fields in a slot; the checksum follows them.
+    """
 
     def __cinit__(self, uint64_t a, uint64_t b, *, int count_at, int synced_at, uint64_t seed):
         self.layout.a = a

@@ -2,8 +2,8 @@
 #
 #   head page | record | record | ... | zeros
 #
-# A record is a header, a payload (a batch's operations) and zeros up to a multiple of 8. The log's number seeds both checksums of a
-# record, and the record's offset that of its header: a stale or moved record never passes.
+# A record is a header, a payload (a batch's operations) and zeros up to a multiple of 8. The log's number seeds both checksums of
+# a record, and the record's offset seeds that of its header: a stale or moved record never passes.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset

@@ -26,8 +26,8 @@ cdef int log_read_head(LogFile* file, uint64_t number, Status* st) noexcept nogi
 # NULL and *record, which lies in the window until another part of the log is read. Else why there is none at file.offset: "" for
 # the clean end of the log. A failed read is in *st.
 cdef const char* log_read_record(LogFile* file, LogRecord* record, Status* st) noexcept nogil
-# 1: only zeros follow `at`, 0: something else does, -1: *st. Holes of the file are not read: a log is allocated far ahead, and one
-# that claims a terabyte must not take minutes.
+# 1: only zeros follow `at`, 0: something else does, -1: *st. Holes of the file are not read: a log is allocated far ahead, and
+# one that claims a terabyte must not take minutes.
 cdef int log_blank_from(LogFile* file, uint64_t at, Status* st) noexcept nogil
 # Frees a window larger than usual, and what was given out of it.
 cdef void log_release_window(LogFile* file) noexcept nogil

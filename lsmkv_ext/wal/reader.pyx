@@ -18,7 +18,16 @@ from lsmkv_ext.port.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.wal.format cimport LOG_BATCH, LOG_HEAD_SIZE, LOG_RECORD_HEADER, head_decode, header_decode, header_type, padded, record_problem
+from lsmkv_ext.wal.format cimport (
+    LOG_BATCH,
+    LOG_HEAD_SIZE,
+    LOG_RECORD_HEADER,
+    head_decode,
+    header_decode,
+    header_type,
+    padded,
+    record_problem,
+)
 
 from lsmkv_ext.wal.sync_watermark import read_watermark_beside
 
@@ -175,8 +184,8 @@ cdef void learn_synced(LogFile* file, const LogRecord* record) noexcept nogil:
 
 
 cdef int learn_synced_behind(LogFile* file, Status* st) noexcept nogil:
-    """Searches the bytes behind a bad record for good headers: the known-synced offset in each tells whether the damage lies below it.
-    (That a good record follows proves nothing by itself: pages reach the disk in any order.)"""
+    """Searches the bytes behind a bad record for good headers: the known-synced offset in each tells whether the damage lies
+    below it. (That a good record follows proves nothing by itself: pages reach the disk in any order.)"""
     cdef uint64_t at = padded(file.offset)
     cdef uint64_t i, n
     cdef const char* p
@@ -257,8 +266,9 @@ cdef int check_file(LogFile* file, bint salvage, LogCheck* check, Status* st) no
 def check_log(path, uint64_t number, *, bint salvage=False):
     """Read a log to its end and return what is in it.
 
-    Damage below the known-synced offset raises CorruptionError, unless `salvage`. Damage above it is the torn tail: "torn_reason",
-    "torn_offset" and "torn_bytes" describe it. "bytes" is where the good records end.
+    Damage below the known-synced offset raises CorruptionError, unless `salvage`. Damage above it is the torn tail:
+    "torn_reason", "torn_offset" and "torn_bytes" describe it. "bytes" is where the good records end, "damaged_slot" the offset
+    of a damaged slot in the head.
     """
     cdef LogReader reader
     cdef LogFile* file

@@ -1,8 +1,8 @@
 # SYNCED: how much of the log in use is known to be on disk, in a file of its own. Byte grid: docs/format.md.
 #
-# After each fdatasync of the log its writer stores the watermark into a mapped page; nobody syncs it. It outlives a killed process;
-# after a power cut it may lag, but it never runs ahead. In the log's own head page it would be dirty again at each fdatasync: a
-# second write to another place of the disk, a fifth of what a synced put costs.
+# After each fdatasync of the log its writer stores the watermark into a mapped page; nobody syncs it. It outlives a killed
+# process; after a power cut it may lag, but it never runs ahead. In the log's own head page it would dirty that page at each
+# fdatasync: a second write to another place of the disk, a fifth of what a synced put costs.
 #
 # One log at a time has the watermark and stores it under its sync mutex.
 

@@ -5,8 +5,9 @@
 # GIL-protected: the appender's side of LogC, for short writes, which take no turn and keep the GIL from reserve to commit.
 #
 # The file is mapped a window at a time, so resident memory stays small. It is never truncated while mapped, and posix_fallocate
-# comes before each store: a full disk is ENOSPC, never SIGBUS. The writer also prefaults the file with zeros ahead of the records:
-# one write call brings hundreds of pages into the cache; a first store to each would be a fault that costs ten times as much.
+# comes before each store: a full disk is ENOSPC, never SIGBUS. The writer also prefaults the file with zeros ahead of the
+# records: one write call brings hundreds of pages into the cache; a first store to each would be a fault that costs ten times as
+# much.
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t

@@ -183,8 +183,8 @@ cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
 
 
 cdef void await_group(LogC* log) noexcept nogil:
-    """Waits for the threads that the last fdatasync served, which are about to write again, at most as long as an fdatasync takes:
-    one then serves them all. A lone writer never waits."""
+    """Waits for the threads that the last fdatasync served, at most as long as an fdatasync takes: they are about to write again,
+    and one fdatasync then serves them all. A lone writer never waits."""
     cdef uint64_t group_wait_ns, deadline
     if log.group_size < 2 or log.n_syncs == 0:
         return

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import xxhash
 
-from lsmkv.version import edit, manifest
 from lsmkv import options
 from lsmkv.errors import CorruptionError
-from lsmkv_ext.filter import bloom as filters
+from lsmkv.version import edit, manifest
 from lsmkv_ext.batch import decode_operations
 from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.filter import bloom as filters
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
 from lsmkv_ext.table.table import Table

@@ -52,7 +52,7 @@ def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
 @pytest.mark.parametrize("more", [-1, 1])
 def test_a_count_that_is_off_by_one_is_refused(more):
     payload = put(b"a", b"1") + delete(b"b")
-    with pytest.raises(CorruptionError, match="fewer operations|longer than its operations"):
+    with pytest.raises(CorruptionError, match=r"fewer operations|longer than its operations"):
         decode_operations(payload, 2 + more, 1)
 
 
