@@ -21,7 +21,19 @@ COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
 ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
 # Compiled with -O1: off the hot paths, where compile time matters more than speed.
-COLD = {"classic_bloom", "codecs", "finalization", "sst", "status", "table_inspect", "uninterruptible", "verify"}
+COLD = {
+    "classic_bloom",
+    "codecs",
+    "dump",
+    "finalization",
+    "sst",
+    "status",
+    "sync_slots",
+    "sync_watermark",
+    "table_inspect",
+    "uninterruptible",
+    "verify",
+}
 
 # Packages whose folder has another name (`package-dir` in pyproject.toml).
 PACKAGES = {"bench": "lsmkv_bench"}

@@ -8,7 +8,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.port.handle cimport Dependent, HandleC
-from lsmkv_ext.wal.log cimport LogWriter
+from lsmkv_ext.wal.writer cimport LogWriter
 from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.cache.row_cache cimport RowCacheC
 from lsmkv_ext.port.status cimport Status

@@ -5,12 +5,12 @@ from typing import Any, Self
 from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.read.iterator import Cursor, Iterator
-from lsmkv_ext.port.handle import Dependent
-from lsmkv_ext.wal.log import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.table.table import Table
+from lsmkv_ext.port.handle import Dependent
+from lsmkv_ext.read.iterator import Cursor, Iterator
 from lsmkv_ext.read.read_state import ReadState
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.writer import LogWriter
 
 @disjoint_base
 class Engine:

@@ -8,20 +8,31 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, refuse_sync, refuse_value
+from lsmkv_ext.batch cimport (
+    OpCursor,
+    Operation,
+    WriteBatch,
+    op_encode,
+    op_size,
+    ops_begin,
+    ops_next,
+    refuse_key,
+    refuse_sync,
+    refuse_value,
+)
 from lsmkv_ext.block.block cimport BlockC, Entry
-from lsmkv_ext.port.coding cimport get_varint
 from lsmkv_ext.read.iterator cimport Cursor, Iterator, new_cursor, new_iterator
 from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
-from lsmkv_ext.wal.log cimport LogC, log_commit, log_reserve, log_sync
+from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
+from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
+from lsmkv_ext.memtable.apply cimport mem_apply
 from lsmkv_ext.memtable.memtable cimport (
     MemC,
     MemEntry,
     entry_op,
     mem_covering_seq,
-    mem_delete_range,
     mem_find,
     mem_insert,
     mem_prefetch,
@@ -35,13 +46,14 @@ from lsmkv_ext.port.status cimport (
     ST_NOT_FOUND,
     ST_OK,
     Status,
+    fail_corrupt,
     fail_memory,
     raise_status,
     status_clear,
 )
 from lsmkv_ext.table.table cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
 from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
-from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
+from lsmkv_ext.batch cimport OP_DELETE, OP_PUT
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.pthread cimport (
@@ -118,28 +130,16 @@ cdef bytes copy_key(object key):
 
 # --- writing a batch into a memtable (nogil) ----------------------------------------------------------------------------
 
-cdef int apply_payload(MemC* m, const char* p, const char* end, uint32_t count, uint64_t seq, uint64_t seed) noexcept nogil:
-    """Our own encoding, so nothing is checked again. -1: out of memory."""
-    cdef uint64_t klen, vlen
-    cdef const char* key
-    cdef int op, failed
-    cdef uint32_t _i
-    for _i in range(count):
-        op = p[0]
-        key = get_varint(p + 1, end, &klen)
-        p = key + klen
-        vlen = 0
-        if op != OP_DELETE:
-            p = get_varint(p, end, &vlen)
-        if op == OP_DELETE_RANGE:
-            failed = mem_delete_range(m, key, klen, p, vlen, seq)
-        else:
-            failed = mem_insert(m, key, klen, p, vlen, seq, op, xxh3(key, klen, seed))
-        if failed:
-            return -1
-        p += vlen
-        seq += 1
-    return 0
+cdef int apply_payload(MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
+                       Status* st) noexcept nogil:
+    cdef OpCursor ops
+    cdef Operation op
+    cdef const char* problem = ops_begin(&ops, payload, n, count, seq)
+    while problem == NULL and ops.left:
+        problem = ops_next(&ops, &op)
+        if problem == NULL and mem_apply(m, &op, seed) != 0:
+            return fail_memory(st, b"memtable")
+    return ST_OK if problem == NULL else fail_corrupt(st, problem, 0, 0)
 
 
 cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
@@ -152,9 +152,7 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
         memcpy(place, payload, n)
         if log_commit(log, n, seq, count, st) != ST_OK:
             return st.code
-    if apply_payload(m, payload, payload + n, count, seq, seed) != 0:
-        return fail_memory(st, b"memtable")
-    return ST_OK
+    return apply_payload(m, payload, n, count, seq, seed, st)
 
 
 cdef uint64_t seek_limit(ReadState state) except? 0:
@@ -469,15 +467,15 @@ cdef class Engine:
         if self.log_ is not None:
             log = self.log_.c
             status_clear(&st)
-            n = encoded_size(op, klen, vlen)
+            n = op_size(op, klen, vlen)
             place = log_reserve(log, n, &st)
             if place == NULL:
                 raise_status(&st, self.log_.path)
-            encode_op(place, op, key, klen, value, vlen)
+            op_encode(place, op, key, klen, value, vlen)
             if log_commit(log, n, self.visible + 1, 1, &st) != ST_OK:
                 raise_status(&st, self.log_.path)
             end = log.offset
-            self.writes.log_bytes += n + 32
+            self.writes.log_bytes += LOG_RECORD_HEADER + n
         elif sync:
             refuse_sync()
         mem_insert(m, key, klen, value, vlen, self.visible + 1, op, hash)
@@ -540,7 +538,7 @@ cdef class Engine:
         self.writes.bytes_written += n
         if log != NULL:
             end = log.offset
-            self.writes.log_bytes += n + 32
+            self.writes.log_bytes += LOG_RECORD_HEADER + n
         if sync if sync is not None else self.sync_default:
             self.sync_to(end)
         return 0

@@ -41,7 +41,7 @@ from lsmkv.version.version_set import Outputs, VersionSet, file_meta
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
-from lsmkv_ext.wal.log import check_log
+from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 from lsmkv_ext.table.table import Table
@@ -50,8 +50,6 @@ log = logging.getLogger("lsmkv")
 
 # How often a reader beside a live writer starts over because files changed under it.
 READ_ATTEMPTS = 20
-# A log whose known-synced offset is this has no synced record.
-LOG_HEAD_BYTES = 4096
 
 
 AddedFile = tuple[int, FileMeta]  # with its level
@@ -211,7 +209,7 @@ def _check_one(path: str, number: int, options: Options, report: RecoveryReport)
 
 
 def _drop_log(path: str, found: dict[str, Any], options: Options, report: RecoveryReport) -> None:
-    if found["known_synced"] > LOG_HEAD_BYTES and options.recovery != "salvage":
+    if found["known_synced"] > HEAD_SIZE and options.recovery != "salvage":
         raise CorruptionError("synced records follow a hole in the logs", path, 0)
     report.torn.append(TornTail(path, 0, found["bytes"], "an older log lost its end"))
 

@@ -44,7 +44,6 @@ from lsmkv_ext.table.format cimport (
     KIND_INDEX,
     KIND_PROPS,
     KIND_RANGES,
-    LARGE_VALUE,
     LSM_TABLE_MAGIC,
     OPEN_ALLOWANCE,
     PROP_BLOCK_SIZE,
@@ -76,7 +75,7 @@ from lsmkv_ext.table.format cimport (
     range_decode,
     section_seed,
 )
-from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.limits cimport LARGE_VALUE, MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.clock cimport lsm_now_ns
 

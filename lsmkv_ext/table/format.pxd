@@ -18,9 +18,6 @@ cdef enum:
     FRAME_STORED = 0
     FRAME_LZ4 = 1
     FRAME_LZ4_MAX_RAW = 48 << 20   # what is larger is stored as it is: a few hostile bytes must not ask for a gigabyte
-    # A value larger than this is stored too: it goes from where it is straight into the file. Compressing it would take two more
-    # of it in memory, and a log may hold nothing else (docs/durability.md, "hostile log").
-    LARGE_VALUE = 24 << 20
     FOOTER_SIZE = 160
     FOOTER_SUMMED_FROM = 64        # the filter's header in front has its own checksum, so that it can fail open
     FOOTER_SUM_AT = 144

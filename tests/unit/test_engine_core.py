@@ -15,7 +15,7 @@ from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.engine import Engine, SnapshotBase
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.wal.writer import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.table import Table
 

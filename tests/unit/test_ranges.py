@@ -6,14 +6,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logs import replay_log
 from tables import write_table
 
 import lsmkv
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.log import LogWriter, replay_log
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.sst import SSTWriter
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.writer import LogWriter
 
 EDGES = st.integers(0, 40)
 PAIRS = st.lists(st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] != pair[1]), max_size=25)
