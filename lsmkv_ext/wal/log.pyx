@@ -39,8 +39,7 @@ from lsmkv_ext.port.status cimport (
     status_clear,
 )
 from lsmkv_ext.wal.sync_watermark cimport WatermarkC, SyncWatermark, watermark_store
-from lsmkv_ext.table.format cimport LARGE_VALUE
-from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.limits cimport LARGE_VALUE, MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load32, lsm_load64, lsm_store64
 from lsmkv_ext.port.clock cimport lsm_now_ns
