@@ -2,7 +2,7 @@ import operator
 import os
 import time
 
-from lsmkv_ext.errors import ClosedError, OptionError
+from lsmkv_ext.errors import ClosedError, Error, OptionError
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
@@ -104,9 +104,13 @@ cdef class SSTWriter:
     removes it when the block raises. `path` must not exist yet.
 
     A range tombstone written here hides older data of the database it is ingested into, never an entry of its own file.
+
+    One thread at a time: a call while another thread is inside one raises `Error`.
     """
 
+    # GIL-protected: b, busy and _last. `busy` is set while a call works on the builder without the GIL.
     cdef BuilderC* b
+    cdef bint busy
     cdef readonly object path
     cdef dict _summary
     cdef bytes _last
@@ -140,6 +144,8 @@ cdef class SSTWriter:
     cdef int _check_open(self) except -1:
         if self.b == NULL:
             raise ClosedError("this SSTWriter is finished or aborted")
+        if self.busy:
+            raise Error("another thread is using this SSTWriter")
         return 0
 
     cdef int _failed(self, Status* st) except -1:
@@ -165,8 +171,10 @@ cdef class SSTWriter:
         if self._last is not None and k <= self._last:
             raise ValueError(f"keys must be added in strictly increasing order: {k[:64]!r} after {self._last[:64]!r}")
         status_clear(&st)
+        self.busy = True
         with nogil:
             code = builder_add(self.b, kp, kn, vp, vn, seq, is_delete, xxh3(kp, kn, self.b.o.seed), &st)
+        self.busy = False
         if code != ST_OK:
             self._failed(&st)
         self._last = k
@@ -240,7 +248,9 @@ cdef class SSTWriter:
 
     def abort(self):
         """Removes the unfinished file. Does nothing on a finished one."""
-        self._drop()
+        if self.b != NULL:
+            self._check_open()
+            self._drop()
 
     def __enter__(self):
         self._check_open()
