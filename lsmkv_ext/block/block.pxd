@@ -1,7 +1,7 @@
 # A data block in memory: allocation, structure check, point reads. Byte layout: block/format.pxd.
 #
-# Who has the bytes (read or decompressed) puts them straight into b.data and calls block_check, which validates the whole
-# structure once. Gets and iterators rely on that and check no bounds again.
+# The reader puts the bytes straight into b.data and calls block_check, which validates the whole structure once. Gets and
+# iterators rely on that and check no bounds again.
 #
 # Ownership: block_alloc returns the block with one pin. A private block is freed by block_free or by its last unpin; once it is
 # in the block cache, the cache frees it (cache/block_cache.pxd).

@@ -65,8 +65,8 @@ cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t ha
 cdef int builder_add_range_tombstone(BuilderC* b, const RangeTombstone* r, Status* st) noexcept nogil
 # Bytes so far, pending and padding, for cutting outputs.
 cdef uint64_t builder_size(const BuilderC* b) noexcept nogil
-# Zeros to put behind the index, so that opening the file stays within OPEN_ALLOWANCE. 0 except for tables of blocks that compress
-# to next to nothing under very long keys, or of a great many range tombstones.
+# Zeros to write after the index, so that opening the file stays within OPEN_ALLOWANCE. 0 except for tables of blocks that
+# compress to next to nothing under very long keys, or of a great many range tombstones.
 cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil
 cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # decided at the end of the file
 # Builds and verifies the filter; writes index, filter, range tombstones, properties, footer; fsync, close. *out owns its keys

@@ -80,13 +80,13 @@ cdef inline uint64_t section_seed(int kind, uint64_t offset) noexcept nogil:
 
 cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t compression, int kind,
                             uint64_t offset) noexcept nogil:
-    """Writes the trailer behind payload[:n]."""
+    """Writes the trailer after payload[:n]."""
     put_u32(payload + n, raw_size)
     payload[n + 4] = <char>compression
     put_u32(payload + n + 5, <uint32_t>xxh3(payload, n + 5, section_seed(kind, offset)))
 
 
-# The trailer of a stored frame whose payload is `front` and then rest[:n], written behind the latter. -1: out of memory.
+# The trailer of a stored frame whose payload is `front` and then rest[:n], written after the latter. -1: out of memory.
 cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int kind, uint64_t offset) noexcept nogil
 # Checks frame[:n], trailer included: checksum and sizes. Returns NULL, or what is wrong; out.raw_size is then safe to allocate.
 cdef const char* frame_check(const char* frame, size_t n, int kind, uint64_t offset, Frame* out) noexcept nogil

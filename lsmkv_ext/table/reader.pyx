@@ -169,7 +169,7 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
         if problem != NULL:
             code = fail_corrupt(st, problem, t.number, offset)
         elif f.compression == FRAME_STORED:
-            # The trailer stays behind the data.
+            # The trailer stays after the data.
             b.raw_size = f.raw_size
             return _check_block(t, b, offset, out, st)
         else:

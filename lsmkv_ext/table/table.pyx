@@ -310,7 +310,7 @@ cdef class Table:
         return bool(filter_probe(&self.c.filter, xxh3(<const char*>k, <size_t>len(k), self.c.seed)))
 
     def find_block(self, key):
-        """Returns the index of the block that would hold `key`, or None behind the last."""
+        """Returns the index of the block that would hold `key`, or None past the last."""
         cdef bytes k = _bytes(key)
         cdef uint32_t i = table_find_block(self.c, k, <size_t>len(k))
         return i if i < self.c.n_blocks else None

@@ -70,7 +70,7 @@ cdef inline void tombstone_walk_init(TombstoneWalk* w, const Tombstones* s) noex
 
 
 cdef inline bint tombstone_walk_next(TombstoneWalk* w, RangeTombstone* out) noexcept nogil:
-    """Returns False behind the last one."""
+    """Returns False past the last one."""
     if w.p == w.end:
         return False
     w.p = tombstone_unpack(w.p, w.end, w.base, &w.last)
