@@ -26,6 +26,7 @@ COLD = {
     "codecs",
     "dump",
     "finalization",
+    "meta",
     "sst",
     "status",
     "sync_slots",
@@ -33,6 +34,7 @@ COLD = {
     "table_inspect",
     "uninterruptible",
     "verify",
+    "view",
 }
 
 # Packages whose folder has another name (`package-dir` in pyproject.toml).

@@ -51,7 +51,7 @@ from lsmkv_ext.port.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.table.table cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
+from lsmkv_ext.table.reader cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
 from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.batch cimport OP_DELETE, OP_PUT
 from lsmkv_ext.port.atomics cimport lsm_load64

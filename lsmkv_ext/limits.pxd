@@ -11,6 +11,6 @@ cdef extern from *:
 cdef enum:
     MAX_KEY = 65535
     MAX_VALUE = 1 << 30
-    # Tables store a larger value uncompressed, straight from where it is: compressing it would take two more copies of it in
-    # memory, and a log may hold nothing else (docs/durability.md, "hostile log").
+    # A value above this goes from the caller's memory into a stored block: compressing it would need two more copies, and a log
+    # may hold nothing else (docs/durability.md, "hostile log").
     LARGE_VALUE = 24 << 20

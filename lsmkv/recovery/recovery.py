@@ -37,7 +37,7 @@ from lsmkv.version.manifest import (
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.version import FileMeta
-from lsmkv.version.version_set import Outputs, VersionSet, file_meta
+from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
@@ -292,8 +292,7 @@ def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]
     """
     memory = 0
     with tempfile.TemporaryDirectory(prefix="lsmkv-") as folder:
-        for output in Jobs(versions).write_memtables([piece], folder)["outputs"]:
-            f = file_meta(output, 0)
+        for f in Jobs(versions).write_memtables([piece], folder)["outputs"]:
             # Outside the pool of descriptors, which would want to open it again by its name.
             table = Table(filenames.table_path(folder, f.number), f.number, versions.cache)
             versions.add_table(table)
@@ -359,9 +358,8 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
         def write(piece: Memtable) -> int:
             memory = 0
             # No output at all where it holds nothing but empty ranges.
-            for output in Jobs(versions).write_memtables([piece])["outputs"]:
-                outputs.paths.append(filenames.table_path(directory, output["number"]))
-                f = file_meta(output, 0)
+            for f in Jobs(versions).write_memtables([piece])["outputs"]:
+                outputs.paths.append(filenames.table_path(directory, f.number))
                 table = versions.open_table(f)
                 versions.add_table(table)
                 added.append((0, f))

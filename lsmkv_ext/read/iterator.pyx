@@ -30,7 +30,7 @@ from lsmkv_ext.read.tombstones cimport (
     fragments_free,
 )
 from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, fail_memory, raise_status, status_clear
-from lsmkv_ext.table.table cimport TableC
+from lsmkv_ext.table.reader cimport TableC
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
 from lsmkv_ext.read.read_state cimport ReadStateC, read_state_drain
@@ -88,7 +88,7 @@ cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) n
     """Asks a prefix filter; "maybe" wherever it cannot tell."""
     cdef int has = 0
     cdef uint64_t hash
-    if not t.filter.usable or t.filter.prefix_kind == 0 or t.n_range_tombstones:
+    if not t.filter.usable or t.filter.prefix_kind == 0 or t.tombstones.n:
         return True
     hash = filter_prefix_hash(t.filter.prefix_kind, t.filter.prefix_arg, prefix, n, t.filter.seed, &has)
     return not has or filter_probe(&t.filter, hash)

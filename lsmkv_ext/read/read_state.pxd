@@ -6,7 +6,7 @@ from lsmkv_ext.block.block cimport BlockC
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.table cimport ReadContext, TableC
+from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 cdef enum:
     # what one source says about a key

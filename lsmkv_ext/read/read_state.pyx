@@ -26,10 +26,8 @@ from lsmkv_ext.memtable.memtable cimport (
     mem_prefetch,
 )
 from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.read.tombstones cimport table_ranges_cover
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
-from lsmkv_ext.table.table cimport (
-    Table,
+from lsmkv_ext.table.reader cimport (
     table_find_block,
     table_get,
     table_get_in,
@@ -38,6 +36,8 @@ from lsmkv_ext.table.table cimport (
     table_prefetch_block,
     table_unpin,
 )
+from lsmkv_ext.table.table cimport Table
+from lsmkv_ext.table.tombstones cimport tombstones_cover
 from lsmkv_ext.batch cimport OP_DELETE
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_store64, lsm_unlikely
@@ -193,7 +193,7 @@ cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Co
     if code == ST_OK:
         table_unpin(t, pinned)
         counters.shadow_wrong += 1
-        return fail_corrupt(st, b"a filter denies a key that its table holds", t.number, t.filter_at)
+        return fail_corrupt(st, b"a filter denies a key that its table holds", t.number, t.footer.filter.at)
     return ST_OK if code == ST_NOT_FOUND else code
 
 
@@ -228,7 +228,7 @@ cdef inline uint64_t hash_for(const TableSlot* slot, const Lookup* q) noexcept n
 
 cdef inline int table_ranges_say(const TableC* t, const Lookup* q) noexcept nogil:
     """A table's own entries are newer than its range tombstones over them, so these speak only for older sources."""
-    if t.n_range_tombstones and table_ranges_cover(t, q.key, q.klen):
+    if t.tombstones.n and tombstones_cover(&t.tombstones, q.key, q.klen):
         return DELETED
     return ABSENT
 
@@ -673,7 +673,7 @@ cdef class ReadState:
             out.last8[i] = out.slots[i].last8
             self.c.flat[level][i] = table.c
             self.c.cache = table.c.cache
-            if table.c.n_range_tombstones:
+            if table.c.tombstones.n:
                 self.c.table_ranges = True
         out.n = len(tables)
         if out.n:

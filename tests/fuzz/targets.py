@@ -288,7 +288,7 @@ def make_table(folder: Path, entries: int, ranges: int, **settings: int) -> byte
     LogReplay(path, 1, writer.size).fill(memtable, 1 << 20)
     path.unlink()
     done = Job([memtable], directory=folder, numbers=FileNumbers(1), seed=7, **settings).run()
-    table = folder / f"{done['outputs'][0]['number']:06d}.sst"
+    table = folder / f"{done['outputs'][0].number:06d}.sst"
     data = table.read_bytes()
     table.unlink()
     return data

@@ -56,8 +56,8 @@ class Rig(Engine):
         ).run()
         made = []
         for output in result["outputs"]:
-            path = f"{self.folder}/{output['number']:06d}.sst"
-            made.append(Table(path, output["number"], self.cache, self.fds))
+            path = f"{self.folder}/{output.number:06d}.sst"
+            made.append(Table(path, output.number, self.cache, self.fds))
         return made
 
     def flush(self):

@@ -2,6 +2,9 @@
 
 import os
 import stat
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -202,3 +205,40 @@ def test_damage_is_reported(tmp_path):
         with pytest.raises(CorruptionError) as caught:
             reader.get(b"a")
     assert (caught.value.file, caught.value.offset) == (str(path), 0)
+
+
+def test_threads_that_share_a_writer_never_break_its_file(tmp_path):
+    """Two of them inside the builder crashed the process. Now the second one is refused."""
+    script = """
+        import itertools, sys, threading
+        from lsmkv_ext.errors import Error
+        from lsmkv_ext.table.sst import SSTReader, SSTWriter
+        sys.setswitchinterval(1e-5)
+        writer = SSTWriter(sys.argv[1], block_size=512)
+        numbers, added = itertools.count(), []
+
+        def work():
+            for _ in range(10_000):
+                n = next(numbers)
+                try:
+                    writer.put(b"%010d" % n, b"v" * (n % 300))
+                except ValueError:
+                    continue  # another thread was faster with a larger key
+                except Error as error:
+                    assert "another thread" in str(error)
+                    continue
+                added.append(n)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        writer.finish()
+        with SSTReader(sys.argv[1]) as reader:
+            assert reader.verify() == []
+            assert list(reader.keys()) == [b"%010d" % n for n in sorted(added)]
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "t.sst")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

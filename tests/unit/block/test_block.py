@@ -7,7 +7,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsmkv_ext.block.block import BlockView, build_block
+from lsmkv_ext.block.view import BlockView, build_block
 
 keys = st.one_of(
     st.binary(max_size=6),

@@ -12,34 +12,17 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables import listed, numbered, write_table
+from tables import keys, layouts, listed, numbered, rows_by_key, write_table
 
-from lsmkv_ext.port import codecs
-from lsmkv_ext.block.block import build_block
+from lsmkv_ext.block.view import build_block
 from lsmkv_ext.cache.block_cache import BlockCache
+from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.errors import IOError as LsmIOError
-from lsmkv_ext.cache.fd_cache import FdCache
-from lsmkv_ext.table.rebuild import rebuild_table_filter
+from lsmkv_ext.port import codecs
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.table.verify import verify_table
 
-keys = st.one_of(
-    st.binary(max_size=5),
-    st.text(alphabet="ab", max_size=14).map(lambda s: s.encode()),
-    st.integers(0, 500).map(lambda n: b"shared/prefix/of/some/length/" + b"%05d" % n),
-    st.integers(0, 200).map(lambda n: b"\xff" * 9 + bytes([n])),
-    st.integers(0, 200).map(lambda n: b"\x00" * 9 + bytes([n])),
-)
-values = st.one_of(st.none(), st.binary(max_size=40), st.integers(1, 3000).map(lambda n: b"z" * n))
-tables = st.dictionaries(keys, st.tuples(values, st.integers(0, 2**40)), max_size=120)
-layouts = st.fixed_dictionaries(
-    {
-        "block_size": st.sampled_from([1, 32, 128, 4096]),
-        "restart_interval": st.sampled_from([1, 2, 8, 16]),
-        "compression": st.sampled_from([None, "lz4"]),
-        "bits_per_key": st.sampled_from([0, 10]),
-    }
-)
 SETTINGS = settings(max_examples=80, deadline=None)
 
 
@@ -49,7 +32,7 @@ def folder(tmp_path_factory):
 
 
 @SETTINGS
-@given(tables, layouts, st.lists(keys, max_size=15), st.sampled_from([None, 0, 2000, 1 << 20]))
+@given(rows_by_key, layouts, st.lists(keys, max_size=15), st.sampled_from([None, 0, 2000, 1 << 20]))
 def test_equals_a_sorted_dict(folder, rows, layout, probes, budget):
     summary = write_table(folder / "a.sst", rows, **layout)
     cache = None if budget is None else BlockCache(budget)
@@ -64,13 +47,13 @@ def test_equals_a_sorted_dict(folder, rows, layout, probes, budget):
     for key in [*order, *probes]:
         assert table.get(key) == rows.get(key)
         assert table.may_contain(key) or key not in rows
-    assert table.verify() == []
+    assert verify_table(table) == []
     if budget is not None:
         assert cache.used <= budget
 
 
 @SETTINGS
-@given(tables, layouts, st.lists(st.tuples(keys, keys), min_size=1, max_size=10), st.booleans())
+@given(rows_by_key, layouts, st.lists(st.tuples(keys, keys), min_size=1, max_size=10), st.booleans())
 def test_ranges_both_ways(folder, rows, layout, bounds, fill):
     write_table(folder / "b.sst", rows, **layout)
     table = Table(folder / "b.sst", 7, BlockCache(5000))
@@ -84,7 +67,7 @@ def test_ranges_both_ways(folder, rows, layout, bounds, fill):
 
 
 @SETTINGS
-@given(tables, layouts, st.lists(keys, min_size=1, max_size=20))
+@given(rows_by_key, layouts, st.lists(keys, min_size=1, max_size=20))
 def test_the_index_names_the_right_block(folder, rows, layout, probes):
     write_table(folder / "c.sst", rows, **layout)
     table = Table(folder / "c.sst")
@@ -128,7 +111,7 @@ def test_big_entries_stand_alone(tmp_path):
     assert {key: table.get(key) for key in rows} == rows
     assert list(table.entries()) == listed(rows)
     assert list(table.entries(reverse=True, mode="compaction")) == listed(rows)[::-1]
-    assert table.verify() == []
+    assert verify_table(table) == []
 
 
 @pytest.mark.parametrize("path", ["c", "python"])
@@ -140,7 +123,7 @@ def test_a_huge_value_is_stored_from_where_it_is(tmp_path, path):
     try:
         summary = write_table(tmp_path / "t.sst", rows, seed=5)
         table = Table(tmp_path / "t.sst")
-        assert table.verify() == []
+        assert verify_table(table) == []
         assert list(table.entries()) == listed(rows)
         assert table.get(b"key00000020") == rows[b"key00000020"]
     finally:
@@ -180,7 +163,7 @@ def test_range_tombstones(tmp_path):
     assert table.range_tombstones == [(b"a", b"c", 5), (b"m", b"n", 20), (b"m", b"p", 9)]
     assert (table.smallest, table.largest, table.largest_exclusive) == (b"a", b"p", True)
     assert (table.min_seq, table.max_seq) == (3, 20)
-    assert table.verify() == []
+    assert verify_table(table) == []
 
 
 def test_only_range_tombstones(tmp_path):
@@ -190,7 +173,7 @@ def test_only_range_tombstones(tmp_path):
     assert table.n_blocks == 0
     assert list(table.entries()) == list(table.entries(reverse=True)) == []
     assert table.get(b"x") is None
-    assert table.verify() == []
+    assert verify_table(table) == []
 
 
 def test_range_delete_that_ends_at_the_last_key(tmp_path):
@@ -206,7 +189,7 @@ def test_global_sequence_number(tmp_path):
     assert list(table.entries(reverse=True)) == [(b"b", None, 777), (b"a", b"1", 777)]
     assert table.range_tombstones == [(b"x", b"y", 777)]
     assert (table.min_seq, table.max_seq) == (777, 777)
-    assert table.verify() == []
+    assert verify_table(table) == []
 
 
 def test_obsolete_once_the_last_reference_is_gone(tmp_path):
@@ -305,39 +288,6 @@ def test_a_thousand_tables_under_forty_descriptors(tmp_path, pool_knows_the_limi
     assert done.returncode == 0, done.stderr
     n_open = int(done.stdout)
     assert n_open == 20 if pool_knows_the_limit else 20 < n_open < 40
-
-
-@SETTINGS
-@given(tables, layouts, st.sampled_from([0, 6000, 12000]))
-def test_a_rebuilt_filter_keeps_the_data(folder, rows, layout, millibits):
-    ranges = ((b"a", b"b", 3),)
-    write_table(folder / "old.sst", rows, ranges, seed=5, **layout)
-    (folder / "new.sst").unlink(missing_ok=True)
-    old = Table(folder / "old.sst", 1)
-    summary = rebuild_table_filter(old, folder / "new.sst", millibits=millibits, level=4, number=2)
-    new = Table(folder / "new.sst", 2)
-    data = old.properties["data_bytes"]
-    assert (folder / "new.sst").read_bytes()[:data] == (folder / "old.sst").read_bytes()[:data]
-    assert list(new.entries()) == listed(rows)
-    assert new.verify() == []
-    same = (
-        *("n_entries", "n_deletes", "n_range_tombstones", "n_blocks"),
-        *("min_seq", "max_seq", "smallest", "largest"),
-    )
-    assert {k: new.properties[k] for k in same} == {k: old.properties[k] for k in same}
-    assert new.range_tombstones == old.range_tombstones
-    assert new.separators() == old.separators()
-    assert summary["millibits"] == new.filter_info["millibits"] == (millibits if rows else 0)
-    assert (new.filter_info["level"], new.properties["number"]) == (4, 2)
-
-
-def test_prefixes_in_the_filter(tmp_path):
-    write_table(tmp_path / "old.sst", {b"user%03d:x" % i: (b"", 1) for i in range(300)})
-    rebuild_table_filter(
-        Table(tmp_path / "old.sst"), tmp_path / "new.sst", millibits=10000, prefix_kind=1, prefix_arg=7
-    )
-    info = Table(tmp_path / "new.sst").filter_info
-    assert (info["prefix_kind"], info["prefix_arg"], info["n_keys"]) == (1, 7, 600)
 
 
 def test_many_threads_on_few_descriptors(tmp_path):

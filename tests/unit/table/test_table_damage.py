@@ -5,8 +5,8 @@ from tables import listed, numbered, write_table
 
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import CorruptionError
-from lsmkv_ext.table.rebuild import rebuild_table_filter
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.table.verify import verify_table
 
 RANGES = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
 
@@ -50,7 +50,7 @@ def test_every_byte_flip(tmp_path, compression, flip):
             info = Table(bad).filter_info
             assert not info["usable"]
             assert info["problem"]
-            assert Table(bad).verify()[0]["what"].startswith("filter unusable")
+            assert verify_table(Table(bad))[0]["what"].startswith("filter unusable")
         elif error is None:
             # The only bytes without a meaning: padding in front of the filter.
             assert sound.properties["data_bytes"] < at < filter_at
@@ -84,28 +84,11 @@ def test_a_block_at_the_wrong_place(tmp_path):
     raw[a : a + n], raw[b : b + n] = raw[b : b + n], raw[a : a + n]
     path.write_bytes(raw)
     table = Table(path)
-    findings = table.verify()
+    findings = verify_table(table)
     assert [f["offset"] for f in findings] == [a, b]
     with pytest.raises(CorruptionError) as caught:
         list(table.entries())
     assert caught.value.offset == a
-
-
-def test_verify_lists_every_bad_block(tmp_path):
-    rows = numbered(300)
-    path = tmp_path / "t.sst"
-    write_table(path, rows, block_size=300)
-    layout = Table(path).block_layout()
-    raw = bytearray(path.read_bytes())
-    hit = [layout[i] for i in (0, 5, len(layout) - 1)]
-    for block in hit:
-        raw[block["offset"] + 3] ^= 4
-    path.write_bytes(raw)
-    table = Table(path)
-    for deep in (False, True):
-        assert [f["offset"] for f in table.verify(deep)] == [b["offset"] for b in hit]
-    # Blocks that are sound still answer.
-    assert table.get(b"key%08d" % 100) == rows[b"key%08d" % 100]
 
 
 def test_filter_of_another_table_is_not_used(tmp_path):
@@ -123,14 +106,3 @@ def test_filter_of_another_table_is_not_used(tmp_path):
     table = Table(tmp_path / "a")
     assert not table.filter_info["usable"]
     assert table.may_contain(b"never written")
-
-
-def test_a_damaged_table_is_not_copied(tmp_path):
-    path, out = tmp_path / "t.sst", tmp_path / "new.sst"
-    write_table(path, numbered(100), block_size=300)
-    raw = bytearray(path.read_bytes())
-    raw[Table(path).block_layout()[4]["offset"]] ^= 1
-    path.write_bytes(raw)
-    with pytest.raises(CorruptionError):
-        rebuild_table_filter(Table(path), out, millibits=10000)
-    assert not out.exists()
