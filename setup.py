@@ -21,7 +21,19 @@ COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
 ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
 # Modules around the data plane whose speed nobody notices; the compiler's time for them is noticed by all who build.
-COLD = {"codecs", "finalization", "sst", "status", "table_inspect", "unblocked", "uninterruptible", "verify"}
+COLD = {
+    "bytes_like",
+    "codecs",
+    "compare",
+    "finalization",
+    "limits",
+    "sst",
+    "status",
+    "table_inspect",
+    "unblocked",
+    "uninterruptible",
+    "verify",
+}
 
 compile_args = ["-std=c11", "-fno-strict-aliasing", "-Wno-unused-function", "-fvisibility=hidden"]
 compile_args.append("-g" if DEBUG or SANITIZE else "-g0")

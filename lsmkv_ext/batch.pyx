@@ -3,7 +3,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.port.coding cimport put_varint, varint_size
-from lsmkv_ext.memtable.memtable cimport entry_footprint
+from lsmkv_ext.memtable.arena cimport entry_footprint
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
 

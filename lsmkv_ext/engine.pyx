@@ -12,14 +12,14 @@ from lsmkv_ext.batch cimport WriteBatch, encode_op, encoded_size, refuse_key, re
 from lsmkv_ext.block.block cimport BlockC, Entry
 from lsmkv_ext.port.coding cimport get_varint
 from lsmkv_ext.read.iterator cimport Cursor, Iterator, new_cursor, new_iterator
-from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe
+from lsmkv_ext.filter.format cimport FILTER_ABSENT
+from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
 from lsmkv_ext.wal.log cimport LogC, log_commit, log_reserve, log_sync
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_op
 from lsmkv_ext.memtable.memtable cimport (
     MemC,
-    MemEntry,
-    entry_op,
     mem_covering_seq,
     mem_delete_range,
     mem_find,
@@ -40,7 +40,7 @@ from lsmkv_ext.port.status cimport (
     status_clear,
 )
 from lsmkv_ext.table.table cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
-from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.limits cimport MAX_KEY, MAX_LEVELS, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.clock cimport lsm_now_ns
@@ -55,7 +55,6 @@ from lsmkv_ext.port.pthread cimport (
     pthread_mutex_unlock,
 )
 from lsmkv_ext.read.read_state cimport (
-    MAX_LEVELS,
     DELETED,
     FOUND,
     Lookup,
@@ -622,7 +621,7 @@ cdef class Engine:
         q.klen = klen
         q.hash = xxh3(key, klen, state.c.seed)
         row_cache_prefetch(&self.row_cache, q.hash)
-        prefetch_lookup(&state.c, &q, self.row_cache.row_cache == NULL or self.row_cache.bypassed)
+        prefetch_lookup(&state.c, &q, self.row_cache.sets == NULL or self.row_cache.bypassed)
         q.snapshot = snapshot
         q.skip_bottom_filter = expect == EXPECT_HIT
         says = probe_memtables(&state.c, &q, &self.counters_)
@@ -630,7 +629,7 @@ cdef class Engine:
             return PyBytes_FromStringAndSize(q.value, q.vlen)
         if says == DELETED:
             return default
-        if self.row_cache.row_cache == NULL or row_key is None or state is not self.state_ or not row_cache_worth_probing(&self.row_cache):
+        if self.row_cache.sets == NULL or row_key is None or state is not self.state_ or not row_cache_worth_probing(&self.row_cache):
             return self.get_from_tables(state, &q, None, default, fill_cache)
         row = row_cache_find(&self.row_cache, q.hash, key, klen, self.generation)
         if row != NULL:
@@ -662,7 +661,7 @@ cdef class Engine:
         if q.pinned != NULL:
             table_unpin(q.owner, q.pinned)
         # A read may have let the GIL go: then the levels may be others by now, or the database closed.
-        if row_key is not None and fill_cache and generation == self.generation and self.row_cache.row_cache != NULL:
+        if row_key is not None and fill_cache and generation == self.generation and self.row_cache.sets != NULL:
             row_cache_offer(&self.row_cache, q.hash, row_key, value, generation)
         return value
 

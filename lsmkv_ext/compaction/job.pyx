@@ -7,7 +7,8 @@ from libc.string cimport memcpy, memset
 
 from lsmkv_ext.block.block cimport Entry
 from lsmkv_ext.port.file cimport file_sync_dir
-from lsmkv_ext.memtable.memtable cimport MAX_RUNS, Memtable, mem_order, mem_order_release
+from lsmkv_ext.memtable.memtable cimport Memtable, mem_order
+from lsmkv_ext.memtable.order cimport MAX_RUNS, mem_order_release
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
     merge_add_order,

@@ -5,7 +5,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.port.handle cimport Dependent, HandleC
-from lsmkv_ext.memtable.memtable cimport MemOrder
+from lsmkv_ext.memtable.order cimport MemOrder
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.tombstones cimport Fragments
 from lsmkv_ext.port.status cimport Status

@@ -1,19 +1,8 @@
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.memtable.memtable cimport (
-    MemEntry,
-    entry_key,
-    entry_klen,
-    entry_op,
-    entry_value,
-    run_first,
-    run_last,
-    run_next,
-    run_prev,
-    run_seek,
-    run_seek_before,
-)
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_key, entry_klen, entry_op, entry_value
+from lsmkv_ext.memtable.order cimport run_first, run_last, run_next, run_prev, run_seek, run_seek_before
 from lsmkv_ext.port.status cimport ST_OK, fail_memory
 from lsmkv_ext.table.table cimport (
     table_iter_close,

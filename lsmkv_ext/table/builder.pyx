@@ -16,17 +16,10 @@ from lsmkv_ext.block.block cimport (
 from lsmkv_ext.port.growable cimport buf_append, buf_assign, buf_free, buf_reserve
 from lsmkv_ext.port.coding cimport put_u32, put_u64, put_varint
 from lsmkv_ext.port.file cimport OPEN_CREATE, file_close, file_open, file_sync, file_write
-from lsmkv_ext.filter.bloom cimport (
-    FILTER_BLOCK_BYTES,
-    FILTER_HEADER_SIZE,
-    FilterC,
-    filter_add_many,
-    filter_blocks_for,
-    filter_count_missing,
-    filter_encode_header,
-    filter_k_for,
-    filter_prefix_hash,
-)
+from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_k_for
+from lsmkv_ext.filter.format cimport FILTER_HEADER_SIZE, filter_encode_header
+from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing
+from lsmkv_ext.filter.prefix cimport filter_prefix_hash
 from lsmkv_ext.port.alloc cimport lsm_free, lsm_alloc
 from lsmkv_ext.port.status cimport ST_OK, fail_argument, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table.format cimport (

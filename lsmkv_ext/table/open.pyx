@@ -8,9 +8,9 @@ from lsmkv_ext.cache.block_cache cimport cache_release, cache_remove, cache_rese
 from lsmkv_ext.port.coding cimport get_u32, get_u64, get_varint, put_varint, varint_size
 from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_forget, fd_release
 from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
-from lsmkv_ext.filter.bloom cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
+from lsmkv_ext.filter.format cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
 from lsmkv_ext.port.alloc cimport lsm_free, lsm_alloc
-from lsmkv_ext.port.slab cimport page_run_alloc, page_run_free
+from lsmkv_ext.port.page_run cimport page_run_alloc, page_run_free
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS
 from lsmkv_ext.table.format cimport (

@@ -11,7 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.block.block cimport BlockC, BlockIter, Entry
 from lsmkv_ext.cache.block_cache cimport BlockCache, CacheC
 from lsmkv_ext.cache.fd_cache cimport FdHandle, FdCache, FdCacheC
-from lsmkv_ext.filter.bloom cimport FilterC
+from lsmkv_ext.filter.kernel cimport FilterC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.port.coding cimport get_varint
 from lsmkv_ext.table.format cimport RangeTombstone

@@ -21,7 +21,9 @@ from lsmkv_ext.block.block cimport (
     block_iter_set,
 )
 from lsmkv_ext.cache.block_cache cimport cache_drain, cache_insert, cache_pin, cache_touch, cache_unpin
-from lsmkv_ext.filter.bloom cimport filter_designed_fpr, filter_fill_ratio, filter_probe, filter_problem_text
+from lsmkv_ext.filter.curve cimport filter_designed_fpr
+from lsmkv_ext.filter.format cimport filter_problem_text
+from lsmkv_ext.filter.kernel cimport filter_fill_ratio, filter_probe
 from lsmkv_ext.port.handle cimport fork_count
 from lsmkv_ext.port.alloc cimport lsm_free, lsm_alloc
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
@@ -561,7 +563,7 @@ cdef class Table:
     def __cinit__(self, path, number=0, BlockCache cache=None, FdCache fds=None, *, global_seq=0, charge=False):
         cdef Status st
         cdef CacheC* c = cache.c if cache is not None else NULL
-        cdef FdCacheC* p = fds.p if fds is not None else NULL
+        cdef FdCacheC* p = fds.c if fds is not None else NULL
         cdef uint64_t n = number, seq = global_seq
         cdef bint charged = charge
         cdef char* name

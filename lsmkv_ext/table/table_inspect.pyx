@@ -5,7 +5,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from lsmkv_ext.block.block cimport BlockC
-from lsmkv_ext.filter.bloom cimport FILTER_BLOCK_BYTES, FilterC, filter_probe_many, lsm_filter_block, lsm_filter_remix
+from lsmkv_ext.filter.kernel cimport (
+    FILTER_BLOCK_BYTES,
+    FilterC,
+    filter_probe_many,
+    lsm_filter_block,
+    lsm_filter_remix,
+)
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.status cimport ST_OK, Status, raise_status, status_clear
 from lsmkv_ext.table.table cimport ReadContext, Table, TableC, table_read_block, table_unpin

@@ -16,7 +16,8 @@ from lsmkv_ext.block.block cimport (
     block_tag,
 )
 from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free
-from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe, filter_problem_text
+from lsmkv_ext.filter.format cimport FILTER_ABSENT, filter_problem_text
+from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
 from lsmkv_ext.table.table cimport (
     RangeTombstone,
