@@ -22,10 +22,13 @@ ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
 # Compiled with -O1: off the hot paths, where compile time matters more than speed.
 COLD = {
+    "bytes_like",
     "classic_bloom",
     "codecs",
+    "compare",
     "dump",
     "finalization",
+    "limits",
     "meta",
     "sst",
     "status",

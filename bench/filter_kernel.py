@@ -17,7 +17,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lsmkv_ext.filter.bloom import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
+from lsmkv_ext.filter.bloom import BlockedBloom, simd, use_simd
+from lsmkv_ext.filter.curve import bits_for_fpr, designed_fpr
+from lsmkv_ext.unblocked import Probes
 
 from .native.classic_bloom import BlockedFilter, ClassicFilter, Probes
 from .standalone import make_parser, print_figures, thread_seconds

@@ -18,29 +18,32 @@ from operator import index
 from typing import Any
 
 from lsmkv import checkpoint, filenames, ingest, lifecycle
-from lsmkv.filters import policy
-from lsmkv.recovery import recovery
-from lsmkv.stats import introspect
-from lsmkv.errors import ClosedError, Error, ReadOnlyError
 from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.picker import MANUAL, NO_HINTS, CompactionPlan, Hints, Kind, choose_range, files_to_compact
+from lsmkv.compaction.scheduler import CompactionPause, Pressure, Scheduler
+from lsmkv.filters import policy
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.log_supply import LogSupply
-from lsmkv.version.manifest import replace_file
-from lsmkv.stats.metrics import Stats
-from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose_range, files_to_compact
+from lsmkv.mapping import Key, OrderedMapping
+from lsmkv.options import Options
 from lsmkv.prefixed import PrefixedDB, delete_from
+from lsmkv.recovery import recovery
 from lsmkv.recovery.recovery import RecoveryReport
-from lsmkv.compaction.scheduler import CompactionPause, Pressure, Scheduler
-from lsmkv.version.version import FileMeta, KeyRange, Version
+from lsmkv.stats import introspect
+from lsmkv.stats.metrics import Stats
+from lsmkv.version.manifest import replace_file
+from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import Readers, VersionSet
-from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
-from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
+from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
+from lsmkv_ext.limits import MAX_LEVELS
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.table.table import Table
+from lsmkv_ext.port.bytes_like import as_bytes
+from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.table.meta import KeyRange
+from lsmkv_ext.table.table import Table
 
 log = logging.getLogger("lsmkv")
 

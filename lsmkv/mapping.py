@@ -7,17 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from lsmkv_ext.port.bytes_like import as_bytes
+
 T = TypeVar("T", covariant=True)
 Key = bytes | bytearray | memoryview
-
-
-def as_bytes(key: Any) -> bytes:
-    """A bytes-like key as what the data plane stores."""
-    if isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        raise TypeError("keys are bytes, not str: encode it first")
-    return bytes(memoryview(key))
 
 
 class Scannable(Protocol):

@@ -15,11 +15,11 @@ from typing import Any
 import xxhash
 
 from lsmkv.errors import CorruptionError, OptionError
+from lsmkv_ext.limits import MAX_LEVELS as MAX_LEVELS
 
 KIB = 1 << 10
 MIB = 1 << 20
 
-MAX_LEVELS = 7  # L0..L6
 MAX_BITS_PER_KEY = 64.0
 
 Compression = str | None

@@ -8,13 +8,9 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 from lsmkv.errors import ReadOnlyError
-from lsmkv.mapping import Key, OrderedMapping, as_bytes
-
-
-def prefix_end(prefix: bytes) -> bytes | None:
-    """The smallest key above all keys with `prefix`; None where there is none."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+from lsmkv.mapping import Key, OrderedMapping
+from lsmkv_ext.port.bytes_like import as_bytes
+from lsmkv_ext.port.compare import prefix_end
 
 
 class PrefixedIterator:

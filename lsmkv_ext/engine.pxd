@@ -7,14 +7,14 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
-from lsmkv_ext.port.handle cimport Dependent, HandleC
-from lsmkv_ext.wal.writer cimport LogWriter
-from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.cache.row_cache cimport RowCacheC
-from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.reader cimport ReadContext
+from lsmkv_ext.memtable.memtable cimport Memtable
+from lsmkv_ext.port.handle cimport Dependent, HandleC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
+from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.read_state cimport Counters, Lookup, ReadState
+from lsmkv_ext.table.reader cimport ReadContext
+from lsmkv_ext.wal.writer cimport LogWriter
 
 ctypedef struct WriteCounters:
     uint64_t puts

@@ -9,6 +9,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
+    OP_DELETE,
+    OP_PUT,
     OpCursor,
     Operation,
     WriteBatch,
@@ -21,25 +23,35 @@ from lsmkv_ext.batch cimport (
     refuse_value,
 )
 from lsmkv_ext.block.block cimport BlockC, Entry
-from lsmkv_ext.read.iterator cimport Cursor, Iterator, new_cursor, new_iterator
-from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe
+from lsmkv_ext.cache.row_cache cimport (
+    row_cache_find,
+    row_cache_free,
+    row_cache_offer,
+    row_cache_prefetch,
+    row_cache_resize,
+    row_cache_worth_probing,
+)
+from lsmkv_ext.filter.format cimport FILTER_ABSENT
+from lsmkv_ext.filter.kernel cimport filter_probe
+from lsmkv_ext.limits cimport MAX_KEY, MAX_LEVELS, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.memtable.apply cimport mem_apply
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_op
+from lsmkv_ext.memtable.memtable cimport MemC, mem_covering_seq, mem_find, mem_insert, mem_prefetch, mem_reserve
+from lsmkv_ext.port.atomics cimport lsm_load64
+from lsmkv_ext.port.clock cimport lsm_now_ns
+from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
-from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
-from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
-from lsmkv_ext.memtable.apply cimport mem_apply
-from lsmkv_ext.memtable.memtable cimport (
-    MemC,
-    MemEntry,
-    entry_op,
-    mem_covering_seq,
-    mem_find,
-    mem_insert,
-    mem_prefetch,
-    mem_reserve,
+from lsmkv_ext.port.pthread cimport (
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_wait,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
 )
-from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_free, row_cache_offer, row_cache_worth_probing, row_cache_prefetch, row_cache_resize
 from lsmkv_ext.port.status cimport (
     ST_CORRUPT,
     ST_IO,
@@ -51,38 +63,26 @@ from lsmkv_ext.port.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.table.reader cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
-from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
-from lsmkv_ext.batch cimport OP_DELETE, OP_PUT
-from lsmkv_ext.port.atomics cimport lsm_load64
-from lsmkv_ext.port.clock cimport lsm_now_ns
-from lsmkv_ext.port.pthread cimport (
-    pthread_cond_broadcast,
-    pthread_cond_destroy,
-    pthread_cond_init,
-    pthread_cond_wait,
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from lsmkv_ext.read.iterator cimport Cursor, Iterator, new_cursor, new_iterator
 from lsmkv_ext.read.read_state cimport (
-    MAX_LEVELS,
     DELETED,
     FOUND,
     Lookup,
-    TableSlot,
     ReadStateC,
+    TableSlot,
     counters_add,
     counters_start,
     lsm_count,
-    table_range_holds,
-    read_state_drain,
-    probe_memtables,
-    probe_tables,
     prefetch_lookup,
     probe_many,
+    probe_memtables,
+    probe_tables,
+    read_state_drain,
+    table_range_holds,
 )
+from lsmkv_ext.table.reader cimport ReadContext, TableC, table_find_block, table_get, table_peek_block, table_unpin
+from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
+from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
 from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
 
@@ -649,7 +649,7 @@ cdef class Engine:
         q.klen = klen
         q.hash = xxh3(key, klen, state.c.seed)
         row_cache_prefetch(&self.row_cache, q.hash)
-        prefetch_lookup(&state.c, &q, self.row_cache.row_cache == NULL or self.row_cache.bypassed)
+        prefetch_lookup(&state.c, &q, self.row_cache.sets == NULL or self.row_cache.bypassed)
         q.snapshot = snapshot
         q.skip_bottom_filter = expect == EXPECT_HIT
         says = probe_memtables(&state.c, &q, &self.counters_)
@@ -657,7 +657,7 @@ cdef class Engine:
             return PyBytes_FromStringAndSize(q.value, q.vlen)
         if says == DELETED:
             return default
-        if self.row_cache.row_cache == NULL or row_key is None or state is not self.state_ or not row_cache_worth_probing(&self.row_cache):
+        if self.row_cache.sets == NULL or row_key is None or state is not self.state_ or not row_cache_worth_probing(&self.row_cache):
             return self.get_from_tables(state, &q, None, default, fill_cache)
         row = row_cache_find(&self.row_cache, q.hash, key, klen, self.generation)
         if row != NULL:
@@ -689,7 +689,7 @@ cdef class Engine:
         if q.pinned != NULL:
             table_unpin(q.owner, q.pinned)
         # A read may have let the GIL go: then the levels may be others by now, or the database closed.
-        if row_key is not None and fill_cache and generation == self.generation and self.row_cache.row_cache != NULL:
+        if row_key is not None and fill_cache and generation == self.generation and self.row_cache.sets != NULL:
             row_cache_offer(&self.row_cache, q.hash, row_key, value, generation)
         return value
 

@@ -1,4 +1,4 @@
-# Limits that every writer enforces and every decoder checks against.
+# Limits that every writer enforces and every decoder checks against. The control plane imports them from here too.
 
 from libc.stdint cimport uint64_t
 
@@ -8,7 +8,8 @@ cdef extern from *:
     """
     const uint64_t MAX_SEQ "LSM_MAX_SEQ"    # sequence numbers are below it
 
-cdef enum:
+cpdef enum:
+    MAX_LEVELS = 7              # L0..L6
     MAX_KEY = 65535
     MAX_VALUE = 1 << 30
     # A value above this goes from the caller's memory into a stored block: compressing it would need two more copies, and a log

@@ -4,12 +4,12 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.filter.bloom cimport (
+from lsmkv_ext.filter.curve cimport filter_k_for
+from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
     FilterC,
     filter_add_many,
     filter_count_missing,
-    filter_k_for,
     filter_probe,
     filter_probe_many,
 )

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from lsmkv_ext.filter.bloom import bits_for_fpr, designed_fpr, k_for
+from lsmkv_ext.filter.curve import bits_for_fpr, designed_fpr, k_for
 
 __all__ = [
     "FilterPlan",

@@ -14,6 +14,7 @@ from lsmkv.errors import CorruptionError
 from lsmkv.filenames import MAX_FILE_NUMBER
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.version import FileMeta, Version
+from lsmkv_ext.limits import MAX_KEY
 
 TAG_SEED = 1
 TAG_NEXT_FILE = 2
@@ -28,7 +29,6 @@ TAG_TIME = 0x40
 TAG_REASON = 0x41
 FIRST_OPTIONAL_TAG = 0x40
 
-MAX_KEY = 65535
 MAX_REASON = 200
 MAX_VARINT = 10  # bytes of the largest
 U64 = (1 << 64) - 1

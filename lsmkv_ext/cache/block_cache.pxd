@@ -1,16 +1,16 @@
 # The block cache: one byte budget over the blocks of all tables of a database.
 #
-# A cached block hangs off its table's `blocks` array, so a hit needs no look-up here; the cache only knows whom to
-# evict.
-# Two rings: MAIN (blocks read by gets, CLOCK) and PROBATION (blocks read by scans, first in first out, about an eighth
-# of the budget). A get that hits a probation block bumps its usage counter, and the hand then promotes it instead of
-# evicting it. Scans bump nothing.
+# A cached block hangs off its block slot, the pointer in its table's `blocks` array, so a hit needs no lookup here; the cache
+# only chooses victims. Two rings: MAIN holds blocks read by gets and evicts by CLOCK; PROBATION holds blocks read by scans,
+# first in first out, about an eighth of the budget. A get that hits a block in PROBATION raises its usage, and the hand then
+# promotes it instead of evicting it. Scans raise nothing.
 #
-# Rules (docs/architecture.md, "Block memory and the GIL"):
-#   - every link, segment and slot changes under `lock`; usage is a byte of which an update may be lost, pins an atomic.
-#   - without the GIL a block is pinned under `lock`; with the GIL it may be pinned, or just used, without it.
-#   - an evicted block is freed only with the GIL held: others leave it on the limbo list.
-#   - a pinned block is never evicted.
+# Every link, segment and block slot changes under `lock`. Pins are atomic. Usage is a byte; a lost update costs nothing. A
+# pinned block is never evicted.
+#
+# GIL-protected: the memory of evicted blocks. With the GIL a block may be pinned, or just used, without the lock; so only a
+# thread that holds the GIL frees an evicted block, and others leave it on the limbo list. Without the GIL a block is pinned
+# under the lock. (docs/architecture.md, "Block memory and the GIL")
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -29,24 +29,24 @@ ctypedef struct Ring:
 ctypedef struct CacheC:
     pthread_mutex_t lock
     uint64_t capacity
-    uint64_t reserved              # charged by resident indexes and filters
+    uint64_t reserved              # bytes of resident indexes and filters
     Ring main
     Ring probation
-    BlockC* limbo
-    uint64_t limbo_bytes           # read without the lock as a hint
+    BlockC* limbo                  # evicted blocks that wait for a thread with the GIL
+    uint64_t limbo_bytes           # may be read without the lock, as a hint
     uint64_t inserts, evictions, rejected, promotions
 
 cdef int cache_init(CacheC* c, uint64_t capacity) noexcept nogil
-# GIL held, no pins left: frees limbo. The rings must be empty (every table closed).
+# GIL held, every table closed, no pins left: frees the limbo list.
 cdef void cache_destroy(CacheC* c) noexcept nogil
-# The cached block at *slot, pinned, or NULL. Safe without the GIL.
-cdef BlockC* cache_pin(CacheC* c, BlockC** slot) noexcept nogil
-# Publishes a private pinned block at *slot. Where another thread was first, frees `b` and returns the present block,
-# pinned. Where there is no room (budget, all pinned), `b` stays private. Returns the block to use, pinned once.
-cdef BlockC* cache_insert(CacheC* c, BlockC** slot, BlockC* b, bint scan, bint gil_held) noexcept nogil
+# The block at *block_slot, pinned, or NULL. Works without the GIL.
+cdef BlockC* cache_pin(CacheC* c, BlockC** block_slot) noexcept nogil
+# Publishes the private, pinned block b at *block_slot and returns the block to use, pinned once. Where another thread was
+# first, that is its block, and b is freed. Where there is no room (budget, all pinned), b stays private.
+cdef BlockC* cache_insert(CacheC* c, BlockC** block_slot, BlockC* b, bint scan, bint gil_held) noexcept nogil
 cdef void cache_unpin(BlockC* b) noexcept nogil
 # GIL held: unlinks and frees the blocks of a closing table.
-cdef void cache_remove(CacheC* c, BlockC** slots, uint64_t n) noexcept nogil
+cdef void cache_remove(CacheC* c, BlockC** block_slots, uint64_t n) noexcept nogil
 # GIL held: frees unpinned limbo blocks. Cheap when there are none.
 cdef void cache_drain(CacheC* c) noexcept nogil
 cdef void cache_reserve(CacheC* c, uint64_t nbytes, bint gil_held) noexcept nogil
@@ -54,7 +54,7 @@ cdef void cache_release(CacheC* c, uint64_t nbytes) noexcept nogil
 
 
 cdef inline void cache_touch(BlockC* b) noexcept nogil:
-    """A get hit this block. A lost update between two readers costs nothing."""
+    """Counts a hit of a get."""
     cdef uint8_t usage = lsm_load8(&b.usage)
     if usage < CACHE_MAX_USAGE:
         lsm_store8(&b.usage, usage + 1)
@@ -62,4 +62,4 @@ cdef inline void cache_touch(BlockC* b) noexcept nogil:
 
 cdef class BlockCache:
     cdef CacheC* c
-    cdef int born                  # fork_count when it was made
+    cdef int born                  # fork_count when it was created

@@ -1,30 +1,32 @@
+"""The block cache."""
+
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.block.block cimport SEG_LIMBO, SEG_MAIN, SEG_PRIVATE, SEG_PROBATION, block_free
-from lsmkv_ext.port.handle cimport fork_count
-from lsmkv_ext.port.slab cimport slab_budget
 from lsmkv_ext.port.atomics cimport (
     lsm_fetch_add32,
-    lsm_load8,
     lsm_load32,
     lsm_load64,
+    lsm_load8,
     lsm_load_ptr,
     lsm_prefetch,
-    lsm_store8,
     lsm_store64,
+    lsm_store8,
     lsm_store_ptr,
 )
+from lsmkv_ext.port.handle cimport fork_count
 from lsmkv_ext.port.pthread cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+from lsmkv_ext.port.slab cimport slab_budget
 
 cdef enum:
-    PROBATION_PART = 8             # probation may hold 1/8 of the budget before scans push each other out
-    LIMBO_PART = 4                 # off the GIL, no more than 1/4 of the budget waits to be freed
+    PROBATION_PART = 8             # from 1/8 of the budget on, scans evict each other's blocks
+    LIMBO_PART = 4                 # at most 1/4 of the budget and the floor wait in limbo
     LIMBO_FLOOR = 1 << 20
     PROMOTED_USAGE = 1
 
@@ -36,7 +38,7 @@ cdef inline Ring* _ring(CacheC* c, BlockC* b) noexcept nogil:
 
 
 cdef void _link(CacheC* c, BlockC* b, int segment) noexcept nogil:
-    """Behind the hand: the last to be looked at."""
+    """Links the block behind the hand: the hand reaches it last."""
     cdef Ring* ring
     b.segment = segment
     ring = _ring(c, b)
@@ -69,7 +71,7 @@ cdef void _unlink(CacheC* c, BlockC* b) noexcept nogil:
 
 
 cdef void _discard(CacheC* c, BlockC* b, bint gil_held) noexcept nogil:
-    """Out of its ring and its table; freed now where that is allowed."""
+    """Takes the block out of its ring and its table, and frees it or leaves it in limbo."""
     _unlink(c, b)
     lsm_store_ptr(<void**>b.slot, NULL)
     b.slot = NULL
@@ -85,7 +87,7 @@ cdef void _discard(CacheC* c, BlockC* b, bint gil_held) noexcept nogil:
 # --- eviction (under the lock) ----------------------------------------------------------------------------------------
 
 cdef bint _evict_probation(CacheC* c, bint gil_held) noexcept nogil:
-    """One victim, or blocks that were hit meanwhile move to main. False where every block is pinned."""
+    """Evicts one block. Blocks that were hit meanwhile move to main. False where nothing was evicted."""
     cdef uint64_t left = c.probation.count
     cdef BlockC* b
     while left > 0:
@@ -106,8 +108,7 @@ cdef bint _evict_probation(CacheC* c, bint gil_held) noexcept nogil:
 
 
 cdef bint _evict_main(CacheC* c, bint gil_held) noexcept nogil:
-    # Each round lowers usage by one, and usage is at most CACHE_MAX_USAGE: this many rounds find an unpinned block if
-    # there is one, unless readers keep raising it; then giving up is right.
+    # Each round lowers usage by one, so this many rounds find an unpinned block, unless readers keep raising its usage.
     cdef uint64_t left = c.main.count * (CACHE_MAX_USAGE + 1)
     cdef BlockC* b
     cdef uint8_t usage
@@ -124,7 +125,7 @@ cdef bint _evict_main(CacheC* c, bint gil_held) noexcept nogil:
             _discard(c, b, gil_held)
             c.evictions += 1
             if c.main.hand != NULL:
-                lsm_prefetch(c.main.hand)       # the next victim, by the time it is needed
+                lsm_prefetch(c.main.hand)       # probably the next victim
             return True
     return False
 
@@ -136,7 +137,7 @@ cdef bint _make_room(CacheC* c, uint64_t charge, bint scan, bint gil_held) noexc
         return charge == 0
     while c.main.bytes + c.probation.bytes + charge > budget:
         if scan or c.probation.bytes > budget // PROBATION_PART:
-            # A scan never pushes out what gets brought in, once it has its own share.
+            # A scan never evicts blocks of gets, once it has its own share.
             done = _evict_probation(c, gil_held)
             if not done and (not scan or c.probation.bytes + charge <= budget // PROBATION_PART):
                 done = _evict_main(c, gil_held)
@@ -148,7 +149,7 @@ cdef bint _make_room(CacheC* c, uint64_t charge, bint scan, bint gil_held) noexc
 
 
 cdef void _shrink(CacheC* c, bint gil_held) noexcept nogil:
-    """Evicts until the rings fit the budget again (it was lowered); pinned blocks may stay."""
+    """Evicts until the rings fit the budget; pinned blocks stay."""
     cdef uint64_t budget = c.capacity - c.reserved if c.capacity > c.reserved else 0
     while c.main.bytes + c.probation.bytes > budget:
         if not _evict_probation(c, gil_held) and not _evict_main(c, gil_held):
@@ -169,22 +170,22 @@ cdef void cache_destroy(CacheC* c) noexcept nogil:
     pthread_mutex_destroy(&c.lock)
 
 
-cdef BlockC* cache_pin(CacheC* c, BlockC** slot) noexcept nogil:
+cdef BlockC* cache_pin(CacheC* c, BlockC** block_slot) noexcept nogil:
     cdef BlockC* b
-    if lsm_load_ptr(<void**>slot) == NULL:
+    if lsm_load_ptr(<void**>block_slot) == NULL:
         return NULL
     pthread_mutex_lock(&c.lock)
-    b = slot[0]
+    b = block_slot[0]
     if b != NULL:
         lsm_fetch_add32(&b.pins, 1)
     pthread_mutex_unlock(&c.lock)
     return b
 
 
-cdef BlockC* cache_insert(CacheC* c, BlockC** slot, BlockC* b, bint scan, bint gil_held) noexcept nogil:
+cdef BlockC* cache_insert(CacheC* c, BlockC** block_slot, BlockC* b, bint scan, bint gil_held) noexcept nogil:
     cdef BlockC* present
     pthread_mutex_lock(&c.lock)
-    present = slot[0]
+    present = block_slot[0]
     if present != NULL:
         lsm_fetch_add32(&present.pins, 1)
         pthread_mutex_unlock(&c.lock)
@@ -195,28 +196,28 @@ cdef BlockC* cache_insert(CacheC* c, BlockC** slot, BlockC* b, bint scan, bint g
         c.rejected += 1
         pthread_mutex_unlock(&c.lock)
         return b
-    b.slot = slot
+    b.slot = block_slot
     b.usage = 0
     _link(c, b, SEG_PROBATION if scan else SEG_MAIN)
     c.inserts += 1
-    lsm_store_ptr(<void**>slot, b)
+    lsm_store_ptr(<void**>block_slot, b)
     pthread_mutex_unlock(&c.lock)
     return b
 
 
 cdef void cache_unpin(BlockC* b) noexcept nogil:
-    # Read before the pin goes: afterwards the block may be gone. A private block stays private while it is pinned.
+    # Read before the pin goes: after that the block may be freed. A private block stays private while it is pinned.
     cdef bint private = b.segment == SEG_PRIVATE
     if lsm_fetch_add32(&b.pins, -1) == 1 and private:
         block_free(b)
 
 
-cdef void cache_remove(CacheC* c, BlockC** slots, uint64_t n) noexcept nogil:
+cdef void cache_remove(CacheC* c, BlockC** block_slots, uint64_t n) noexcept nogil:
     cdef uint64_t i
     pthread_mutex_lock(&c.lock)
     for i in range(n):
-        if slots[i] != NULL:
-            _discard(c, slots[i], True)
+        if block_slots[i] != NULL:
+            _discard(c, block_slots[i], True)
     pthread_mutex_unlock(&c.lock)
 
 
@@ -255,7 +256,7 @@ cdef void cache_release(CacheC* c, uint64_t nbytes) noexcept nogil:
 
 
 cdef class BlockCache:
-    """The byte budget for the blocks of all tables that name this cache."""
+    """One byte budget for the blocks of all tables that use this cache."""
 
     def __cinit__(self, capacity=0):
         cdef uint64_t bytes_ = capacity
@@ -271,14 +272,16 @@ cdef class BlockCache:
 
     @property
     def capacity(self):
+        """The budget in bytes."""
         return self.c.capacity
 
     @property
     def used(self):
-        """Bytes of linked blocks plus what resident indexes and filters have reserved."""
+        """Bytes of cached blocks, and of resident indexes and filters."""
         return self.stats()["used"]
 
     def set_capacity(self, capacity):
+        """Change the budget; evicts what no longer fits."""
         cdef uint64_t bytes_ = capacity
         cdef int64_t change
         pthread_mutex_lock(&self.c.lock)
@@ -289,13 +292,14 @@ cdef class BlockCache:
         slab_budget(change)
 
     def drain(self):
-        """Frees evicted blocks that no reader holds any more."""
+        """Free evicted blocks that no reader pins any more."""
         cache_drain(self.c)
 
     def stats(self):
+        """Return capacity, bytes and counters, all of one moment."""
         cdef CacheC* c = self.c
         cdef CacheC now
-        # Of one moment: readers without the GIL move blocks between these sums.
+        # Under the lock: readers without the GIL move blocks between these sums.
         pthread_mutex_lock(&c.lock)
         now.capacity = c.capacity
         now.reserved = c.reserved

@@ -1,35 +1,40 @@
-# Descriptors on demand: at most `limit` open over all tables of a database, so 1000 tables work under RLIMIT_NOFILE=40.
-# A handle is closed by the clock hand when another needs its place, and opened again by its path when next used; if there
-# is another file by then (a database made anew in the same place), that is ENOENT. The limit bends while more threads than
-# that read at once; EMFILE closes somebody else's and tries again.
+# Descriptors on demand: at most `limit` are open over all tables of a database, so 1000 tables work under RLIMIT_NOFILE=40.
+#
+# The cache closes an idle descriptor, chosen by CLOCK, when another table needs its place, and opens it again by path at its
+# next use. Where the path names another file by then (a new database in the same folder), that use gets ENOENT. The limit
+# gives way while more threads read at once; after EMFILE the cache closes another table's descriptor and tries again.
+#
+# A user counts itself in `users` and then reads `fd`; the cache hides `fd` and then reads `users`. So one of the two sees the
+# other, and no descriptor is closed in use. Everything else changes under `lock`.
 
 from libc.stdint cimport uint64_t
+
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
 
-ctypedef struct FdHandle:
+ctypedef struct FdHandle:          # embedded in the table
     char* path                     # borrowed from the table; absolute
-    int fd                         # -1 = closed; changes under the pool's lock, read without
+    int fd                         # -1 = closed; atomic, changes under the lock
     int users                      # atomic
-    int used                       # for the clock; atomic
-    bint seen                      # it was open before, and the file was this one:
-    uint64_t print                 # of its size and its last bytes
+    int used                       # since the hand came by; atomic
+    bint seen                      # it was open before, and `fingerprint` is set
+    uint64_t fingerprint           # of the file's size and last bytes
     FdHandle* next                 # ring of open handles
     FdHandle* prev
 
 ctypedef struct FdCacheC:
     pthread_mutex_t lock
     int limit
-    int n_open                     # changes under the lock, read without
+    int n_open                     # atomic, changes under the lock
     FdHandle* hand
 
-# The limit is cut to half of RLIMIT_NOFILE.
-cdef int fd_cache_init(FdCacheC* p, int limit) noexcept nogil
-cdef void fd_cache_destroy(FdCacheC* p) noexcept nogil
-# 0 or the errno; *fd stays open until fd_release.
-cdef int fd_acquire(FdCacheC* p, FdHandle* h, int* fd) noexcept nogil
-cdef void fd_release(FdCacheC* p, FdHandle* h) noexcept nogil
-cdef void fd_forget(FdCacheC* p, FdHandle* h) noexcept nogil      # closes it for good; no users left
+# Cuts the limit to half of RLIMIT_NOFILE.
+cdef int fd_cache_init(FdCacheC* c, int limit) noexcept nogil
+cdef void fd_cache_destroy(FdCacheC* c) noexcept nogil
+# Returns 0 or the errno; *fd stays open until fd_release.
+cdef int fd_acquire(FdCacheC* c, FdHandle* h, int* fd) noexcept nogil
+cdef void fd_release(FdCacheC* c, FdHandle* h) noexcept nogil
+cdef void fd_forget(FdCacheC* c, FdHandle* h) noexcept nogil      # closes the descriptor for good; no users left
 
 
 cdef class FdCache:
-    cdef FdCacheC* p
+    cdef FdCacheC* c               # owned

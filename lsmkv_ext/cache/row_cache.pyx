@@ -1,26 +1,25 @@
+"""The row cache."""
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport Py_XDECREF, PyObject
-from libc.stdlib cimport free
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 
-cdef extern from "<stdlib.h>" nogil:
-    int posix_memalign(void** out, size_t alignment, size_t size)
+from lsmkv_ext.port.pages cimport CACHE_LINE, lsm_lines_alloc, lsm_pages_free
 
 cdef extern from "Python.h":
     void Py_INCREF(PyObject* o)
 
 cdef enum:
-    LINE = 64
-    TYPICAL_ROW = 128           # bytes, to choose the number of row_cache: rather too many, as a full set turns keys away
+    TYPICAL_ROW = 128           # bytes; a small guess, so more rows: a full set turns keys away
     LARGEST_ROW = 1024
     FULL_CREDIT = 3
     TRIAL = 4096                # lookups
-    REST = 3 * TRIAL
-    PAYING = TRIAL // 50        # hits in a trial: a hit saves about as much as fifty lookups for nothing cost
+    BYPASS = 3 * TRIAL          # lookups
+    WORTH_IT = TRIAL // 50      # hits in a trial: a hit saves about what fifty misses cost
 
 
 cdef inline size_t weight(void* key, void* value) noexcept:
-    """About what the two objects take, with their heads."""
+    """About what the two objects take, with their headers."""
     return PyBytes_GET_SIZE(<object>key) + PyBytes_GET_SIZE(<object>value) + 2 * 48
 
 
@@ -36,26 +35,25 @@ cdef void drop(RowCacheC* r, Row* row) noexcept:
 
 
 cdef void row_cache_decide(RowCacheC* r) noexcept:
-    """After a trial that did not pay comes a rest, after a rest a trial."""
-    r.bypassed = not r.bypassed and r.hits < PAYING
-    r.left = REST if r.bypassed else TRIAL
+    """A trial with too few hits is followed by a bypass, a bypass by a trial."""
+    r.bypassed = not r.bypassed and r.hits < WORTH_IT
+    r.left = BYPASS if r.bypassed else TRIAL
     r.hits = 0
 
 
 cdef void row_cache_free(RowCacheC* r) noexcept:
     cdef uint64_t i
-    if r.row_cache != NULL:
+    if r.sets != NULL:
         for i in range((r.set_mask + 1) * WAYS):
-            drop(r, &r.row_cache[i])
-    free(r.row_cache)
-    r.row_cache = NULL
+            drop(r, &r.sets[i])
+        lsm_pages_free(r.sets, (r.set_mask + 1) * CACHE_LINE)
+    r.sets = NULL
     r.used = 0
     r.limit = 0
 
 
 cdef int row_cache_resize(RowCacheC* r, size_t limit) except -1:
     cdef uint64_t sets = 2
-    cdef void* row_cache = NULL
     if limit == r.limit:
         return 0
     row_cache_free(r)
@@ -63,12 +61,11 @@ cdef int row_cache_resize(RowCacheC* r, size_t limit) except -1:
         return 0
     while sets * 2 * WAYS * TYPICAL_ROW <= limit:
         sets *= 2
-    if posix_memalign(&row_cache, 2 * LINE, sets * LINE) != 0:
+    r.sets = <Row*>lsm_lines_alloc(sets * CACHE_LINE)
+    if r.sets == NULL:
         raise MemoryError("row cache")
-    memset(row_cache, 0, sets * LINE)
-    r.row_cache = <Row*>row_cache
     r.set_mask = sets - 1
-    r.used = sets * LINE
+    r.used = sets * CACHE_LINE
     r.limit = limit
     r.bypassed = False
     r.hits = 0
@@ -92,8 +89,8 @@ cdef void* row_cache_find(RowCacheC* r, uint64_t hash, const char* key, size_t k
     return NULL
 
 
-cdef Row* place_for(RowCacheC* r, uint64_t hash) noexcept:
-    """The row of this hash, or one to begin it in, or NULL where all serve better keys; those of its own set lose some credit."""
+cdef Row* row_for(RowCacheC* r, uint64_t hash) noexcept:
+    """The row of this hash, or a row without credit, or NULL; then each row of its own set loses one credit."""
     cdef Row* row
     cdef int i, side
     for side in range(2):
@@ -113,7 +110,7 @@ cdef Row* place_for(RowCacheC* r, uint64_t hash) noexcept:
 
 
 cdef int row_cache_offer(RowCacheC* r, uint64_t hash, bytes key, bytes value, uint32_t generation) noexcept:
-    cdef Row* row = place_for(r, hash)
+    cdef Row* row = row_for(r, hash)
     cdef size_t n
     if row == NULL:
         return 0

@@ -2,10 +2,12 @@
 # the last; progress and cancel are plain words that other threads may look at meanwhile.
 
 from libc.stdint cimport uint32_t, uint64_t
-from lsmkv_ext.memtable.memtable cimport ArenaChunk, MemC, MemOrder
+from lsmkv_ext.memtable.arena cimport ArenaChunk
+from lsmkv_ext.memtable.memtable cimport MemC
+from lsmkv_ext.memtable.order cimport MemOrder
+from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.tombstones cimport RangeSweep
-from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.builder cimport BuilderC, BuilderOptions
 from lsmkv_ext.table.meta cimport TableMetaC
 from lsmkv_ext.table.reader cimport ReadContext, TableC

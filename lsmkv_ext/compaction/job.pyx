@@ -6,8 +6,14 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.memtable.memtable cimport Memtable, mem_order
+from lsmkv_ext.memtable.order cimport MAX_RUNS, mem_order_release
+from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load32, lsm_load64, lsm_store32, lsm_store64
+from lsmkv_ext.port.clock cimport lsm_now_ns
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.file cimport file_sync_dir
-from lsmkv_ext.memtable.memtable cimport MAX_RUNS, Memtable, mem_order, mem_order_release
+from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
     merge_add_order,
@@ -19,12 +25,7 @@ from lsmkv_ext.read.merge cimport (
     merge_next,
     merge_seek,
 )
-from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.read.tombstones cimport sweep_add_memtable, sweep_add_table, sweep_begin, sweep_free, sweep_next
-from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
-from lsmkv_ext.table.format cimport RangeTombstone
-from lsmkv_ext.table.meta cimport meta_free, meta_object
-from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.builder cimport (
     builder_abandon,
     builder_add,
@@ -34,9 +35,9 @@ from lsmkv_ext.table.builder cimport (
     builder_open,
     builder_size,
 )
-from lsmkv_ext.port.compare cimport lsm_compare
-from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load32, lsm_load64, lsm_store32, lsm_store64
-from lsmkv_ext.port.clock cimport lsm_now_ns
+from lsmkv_ext.table.format cimport RangeTombstone
+from lsmkv_ext.table.meta cimport meta_free, meta_object
+from lsmkv_ext.table.table cimport Table
 
 from lsmkv_ext.errors import Error
 

@@ -1,12 +1,12 @@
-# The range tombstones of a memtable, so that the newest one over a key is found in a few steps however many there are.
+# The range tombstones of a memtable. The newest one over a key is found in a few steps, however many there are.
 #
-# A node stands for some range tombstones that came one after another, flattened: disjoint spans in order, each with the newest
-# sequence number over it. The last few range tombstones are in no node yet. Nodes of equal rank are joined, as a binary counter
-# carries, so there are about as many as the logarithm of the range tombstones; a joined node keeps its halves for readers at a
-# snapshot within it.
+# They form a list, newest first. Those that came one after another are flattened into a node: disjoint spans in key order,
+# each with the newest sequence number over it. The last few are in no node yet. Two nodes of equal rank are joined, as a
+# binary counter carries, so the number of nodes is about the logarithm of the number of range tombstones. A joined node keeps
+# its halves, for snapshots that see only part of it.
 #
-# One writer, whose sequence numbers only grow; any number of readers without a lock: a node never changes once it was published,
-# and lives as long as the memtable.
+# The memtable owns list and nodes and frees them at its end. One writer, whose sequence numbers only grow; any number of
+# readers without a lock: a published node never changes.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -26,7 +26,7 @@ ctypedef struct Span:           # keys are borrowed from the range tombstones
     uint64_t seq
 
 ctypedef struct RangeNode:
-    RangeNode* before           # of the range tombstones that came before these
+    RangeNode* before           # the node of the range tombstones before these, or NULL
     RangeNode* newer            # owned halves, NULL in a leaf
     RangeNode* older
     const MemRangeTombstone* newest
@@ -37,12 +37,12 @@ ctypedef struct RangeNode:
     Span* spans                 # owned
 
 cdef enum:
-    RANGE_LEAF = 16             # range tombstones in a leaf: fewer are looked at one by one
+    RANGE_LEAF = 16             # range tombstones in a leaf; fewer are compared one by one
 
-# A leaf of the newest `count` range tombstones on top of `head`, joined as far as it goes; NULL without memory. Adds what it takes
-# to *bytes_.
-cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* bytes_) noexcept nogil
-# Largest seq <= snapshot over key, or 0. `steps`: NULL, or where to count spans and range tombstones looked at.
+# Puts a leaf of the newest `count` range tombstones on top of `head`, joins nodes of equal rank and returns the new head;
+# NULL without memory. Adds the bytes it takes to *used.
+cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil
+# Largest seq <= snapshot over key, or 0. `steps`: NULL, or where to count the spans and range tombstones compared.
 cdef uint64_t range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
                                size_t* steps) noexcept nogil
 cdef uint64_t range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,

@@ -14,7 +14,7 @@ cdef inline bint ends_by(const Span* s, const char* key, size_t klen) noexcept n
 # --- building --------------------------------------------------------------------------------------------------------
 
 cdef size_t overlay(const Span* upper, size_t n, const Span* lower, size_t m, Span* out) noexcept nogil:
-    """All of `upper`, and of `lower` what that leaves uncovered: up to 2n + m spans in order; returns how many."""
+    """Writes all of `upper`, and of `lower` what `upper` leaves uncovered. Returns the number of spans: at most 2n + m."""
     cdef size_t i = 0, j = 0, k = 0
     cdef Span rest
     if m:
@@ -59,7 +59,7 @@ cdef RangeNode* node_new(size_t most) noexcept nogil:
 
 
 cdef RangeNode* leaf_new(const MemRangeTombstone* newest, int count) noexcept nogil:
-    """Each older range tombstone goes below those that came after it."""
+    """Flattens range tombstones: each older one goes below the newer ones."""
     cdef RangeNode* node = node_new(2 * count)
     cdef Span* scratch = <Span*>malloc(2 * count * sizeof(Span))
     cdef Span* swap
@@ -107,14 +107,14 @@ cdef RangeNode* join(RangeNode* newer) noexcept nogil:
     return node
 
 
-cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* bytes_) noexcept nogil:
+cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil:
     cdef RangeNode* node = leaf_new(newest, count)
     cdef RangeNode* joined
     if node == NULL:
         return NULL
     node.before = head
     while True:
-        bytes_[0] += sizeof(RangeNode) + node.n * sizeof(Span)
+        used[0] += sizeof(RangeNode) + node.n * sizeof(Span)
         if node.before == NULL or node.before.rank != node.rank:
             return node
         joined = join(node)
@@ -139,11 +139,11 @@ cdef void range_tree_free(RangeNode* head) noexcept nogil:
         head = before
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
+# --- lookup ----------------------------------------------------------------------------------------------------------
 
 cdef uint64_t range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
                                uint64_t snapshot, size_t* steps) noexcept nogil:
-    """Newest first, so the first one that covers is the largest."""
+    """The list is newest first, so the first one over the key has the largest sequence number."""
     while d != end:
         if steps != NULL:
             steps[0] += 1
@@ -156,7 +156,7 @@ cdef uint64_t range_list_cover(const MemRangeTombstone* d, const MemRangeTombsto
 
 cdef uint64_t span_cover(const RangeNode* node, const char* key, size_t klen, size_t* steps) noexcept nogil:
     cdef size_t lo = 0, hi = node.n, mid
-    while lo < hi:          # first span that starts behind key
+    while lo < hi:          # first span that starts after key
         if steps != NULL:
             steps[0] += 1
         mid = (lo + hi) >> 1

@@ -1,9 +1,10 @@
-# malloc, realloc and free for what background work takes and gives back: buffers of a table in the making, the index of an
-# open one. Large pieces have pages of their own, which go back to the system at once. malloc would keep them: what a thread
-# frees stays in that thread's heap, below whatever still lives there, and each large piece freed raises the size from which
-# malloc would map one; a fill of ten million records held forty mebibytes that way.
+# malloc, realloc and free for background work: the buffers of a table builder, the index of an open table. Large pieces have
+# pages of their own (port/pages), which go back to the system at once. glibc raises its own threshold for mapping with each
+# large piece that is freed, so it would keep them.
 #
-# A sanitizer build takes all of it from malloc, where an access past the end is seen.
+# A sanitizer build takes everything from malloc, where it sees an access past the end.
+
+from lsmkv_ext.port.pages cimport lsm_map_pages
 
 cdef extern from * nogil:
     """
@@ -12,13 +13,12 @@ cdef extern from * nogil:
     #include <stdint.h>
     #include <stdlib.h>
     #include <string.h>
-    #include <sys/mman.h>
     #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     #define LSM_ALLOC_MAPPED SIZE_MAX
     #else
     #define LSM_ALLOC_MAPPED ((size_t)64 << 10)
     #endif
-    /* stands in front of every piece */
+    /* in front of every piece */
     typedef struct { size_t mapped, size; } LsmAllocHead;
 
     static inline LsmAllocHead* lsm_alloc_head(void* p) { return (LsmAllocHead*)p - 1; }
@@ -34,8 +34,8 @@ cdef extern from * nogil:
         } else {
             total = (total + 4095) & ~(size_t)4095;
             if (total < n) return NULL;
-            head = (LsmAllocHead*)mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if ((void*)head == MAP_FAILED) return NULL;
+            head = (LsmAllocHead*)lsm_map_pages(total);
+            if (head == NULL) return NULL;
             head->mapped = total;
         }
         head->size = n;
@@ -46,7 +46,7 @@ cdef extern from * nogil:
         LsmAllocHead* head;
         if (p == NULL) return;
         head = lsm_alloc_head(p);
-        if (head->mapped) munmap(head, head->mapped);
+        if (head->mapped) lsm_unmap_pages(head, head->mapped);
         else free(head);
     }
 
@@ -82,8 +82,8 @@ cdef extern from * nogil:
     }
     #endif
     """
-    # At least n bytes, 16-byte aligned, or NULL. What they hold is not said.
+    # At least n bytes, 16-byte aligned, uninitialized, or NULL.
     void* lsm_alloc "lsm_alloc"(size_t n) noexcept
-    # The same bytes in a piece of n; NULL leaves the old one as it was. p may be NULL.
+    # Moves the bytes to a piece of n. On NULL the old piece is unchanged. p may be NULL.
     void* lsm_resize "lsm_resize"(void* p, size_t n) noexcept
     void lsm_free "lsm_free"(void* p) noexcept           # NULL is fine

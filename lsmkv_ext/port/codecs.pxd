@@ -1,5 +1,7 @@
-# Typed pointers to the C functions inside the lz4 and xxhash packages, resolved once at import; any nogil
-# code calls them. Where a build hides them, the fallbacks go through the packages' Python API under the GIL.
+# Typed pointers to the C functions inside the lz4 and xxhash packages, resolved at import and called without the GIL. Where a
+# build of a package hides them, fallbacks call its Python API under the GIL.
+#
+# GIL-protected: the pointers; `use` changes them, and either choice gives the same bytes
 
 from libc.stdint cimport uint64_t
 
@@ -9,10 +11,10 @@ ctypedef int (*lz4_compress_fn)(const char* src, char* dst, int n, int capacity)
 ctypedef int (*lz4_decompress_fn)(const char* src, char* dst, int n, int capacity) noexcept nogil
 
 cdef xxh3_fn xxh3              # XXH3_64bits_withSeed
-# The same hash of two pieces as if they stood one behind the other: 0, or -1 without memory.
+# The same hash of the concatenation of two pieces. Returns 0, or -1 without memory.
 cdef xxh3_pair_fn xxh3_pair
-cdef lz4_compress_fn lz4_compress        # bytes written, 0 where it does not fit
-cdef lz4_decompress_fn lz4_decompress    # bytes written, negative on damage
+cdef lz4_compress_fn lz4_compress        # bytes written; 0 where they do not fit
+cdef lz4_decompress_fn lz4_decompress    # bytes written; negative on damage
 
 
 cdef inline int lz4_bound(int n) noexcept nogil:

@@ -7,7 +7,6 @@ from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 
-from lsmkv_ext.port.codecs cimport lz4_compress_fn, lz4_decompress_fn, xxh3_fn, xxh3_pair_fn
 
 cdef extern from "<dlfcn.h>" nogil:
     int RTLD_NOW, RTLD_NOLOAD
@@ -26,8 +25,8 @@ ctypedef uint64_t (*xxh3_digest_fn)(const void* state) noexcept nogil
 ctypedef int (*lz4_fast_fn)(const char* src, char* dst, int n, int capacity, int acceleration) noexcept nogil
 
 cdef enum:
-    # Half as much again as the default's speed where half of the bytes are noise, for at most 2 % more of them; 3 and more
-    # no longer find short repetitions.
+    # On blocks that are half random: 1.5 times the default's speed, for at most 2 % more bytes. From 3 on short matches are
+    # missed.
     ACCELERATION = 2
 
 cdef const char* _EMPTY = ""
@@ -51,7 +50,7 @@ cdef uint64_t _xxh3_python(const void* data, size_t n, uint64_t seed) noexcept w
     try:
         return xxhash.xxh3_64_intdigest(_borrow(data, n) if n else b"", seed)
     except BaseException:
-        # There is no value that means "no hash": a made-up one would hide a key or bless damaged bytes.
+        # No value means "no hash": a made-up one would hide a key or accept damaged bytes.
         Py_FatalError("lsmkv: the xxhash package could not hash")
     return 0
 
@@ -108,7 +107,7 @@ cdef int _lz4_decompress_python(const char* src, char* dst, int n, int capacity)
 
 
 cdef void* _symbol(str module_name, const char* name):
-    """The C function `name` of an extension module that is already loaded, or NULL."""
+    """The C function `name` of an extension module, or NULL."""
     try:
         module = __import__(module_name, fromlist=["*"])
     except ImportError:
@@ -121,8 +120,8 @@ cdef void* _symbol(str module_name, const char* name):
     return dlsym(handle, name) if handle != NULL else NULL
 
 
-cdef bint _hashes_alike():
-    """The C function and the package agree on every length class of XXH3 (0, <=3, <=8, <=16, <=128, <=240, long)."""
+cdef bint _hashes_agree():
+    """Whether C function and package agree on every length class of XXH3 (0, <=3, <=8, <=16, <=128, <=240, long)."""
     data = bytes(range(256)) * 3
     for n in (0, 1, 3, 8, 16, 17, 128, 129, 240, 241, 700):
         if _xxh3_c(<const char*>data, n, n + 1) != _xxh3_python(<const char*>data, n, n + 1):
@@ -130,7 +129,7 @@ cdef bint _hashes_alike():
     return True
 
 
-cdef bint _pairs_alike():
+cdef bint _pairs_agree():
     data = bytes(range(256)) * 3
     cdef const char* p = data
     cdef uint64_t hashed = 0
@@ -141,7 +140,7 @@ cdef bint _pairs_alike():
     return True
 
 
-cdef bint _packs_alike():
+cdef bint _blocks_agree():
     cdef char packed[600]
     cdef char raw[512]
     data = b"lsmkv " * 60 + bytes(range(152))
@@ -155,7 +154,7 @@ cdef _resolve():
     global _xxh3_c, _xxh3_pair_c, _xxh3_new, _xxh3_free, _xxh3_reset, _xxh3_update, _xxh3_digest
     global _lz4_fast, _lz4_compress_c, _lz4_decompress_c
     _xxh3_c = <xxh3_fn>_symbol("xxhash._xxhash", b"XXH3_64bits_withSeed")
-    if _xxh3_c != NULL and not _hashes_alike():
+    if _xxh3_c != NULL and not _hashes_agree():
         _xxh3_c = NULL
     _xxh3_new = <xxh3_new_fn>_symbol("xxhash._xxhash", b"XXH3_createState")
     _xxh3_free = <xxh3_free_fn>_symbol("xxhash._xxhash", b"XXH3_freeState")
@@ -166,22 +165,22 @@ cdef _resolve():
     if (_xxh3_new != NULL and _xxh3_free != NULL and _xxh3_reset != NULL and _xxh3_update != NULL
             and _xxh3_digest != NULL):
         _xxh3_pair_c = _xxh3_pair_state
-        if not _pairs_alike():
+        if not _pairs_agree():
             _xxh3_pair_c = NULL
     _lz4_fast = <lz4_fast_fn>_symbol("lz4.block._block", b"LZ4_compress_fast")
     _lz4_compress_c = NULL
     if _lz4_fast != NULL:
         _lz4_compress_c = _lz4_compress_fast
     _lz4_decompress_c = <lz4_decompress_fn>_symbol("lz4.block._block", b"LZ4_decompress_safe")
-    if _lz4_compress_c == NULL or _lz4_decompress_c == NULL or not _packs_alike():
+    if _lz4_compress_c == NULL or _lz4_decompress_c == NULL or not _blocks_agree():
         _lz4_compress_c = NULL
         _lz4_decompress_c = NULL
 
 
 def use(str path):
-    """Chooses the functions behind the pointers: "c" (where resolved) or "python" (the packages' API, slower).
+    """Choose the functions behind the pointers: "c" (where resolved) or "python" (the packages' API, slower).
 
-    Both give the same bytes, so it may be called at any time; tests use it to walk the fallback.
+    Both give the same bytes, so it may be called at any time. Tests use it to exercise the fallback.
     """
     global xxh3, xxh3_pair, lz4_compress, lz4_decompress
     if path not in ("c", "python"):
@@ -194,7 +193,7 @@ def use(str path):
 
 
 def describe():
-    """How each function is reached ("c": without the GIL, "python": through the package), and the packages' versions."""
+    """Return how each function is called ("c": without the GIL, "python": through the package), and the packages' versions."""
     return {
         "xxh3": "python" if xxh3 == _xxh3_python else "c",
         "lz4_compress": "python" if lz4_compress == _lz4_compress_python else "c",
@@ -205,13 +204,13 @@ def describe():
 
 
 def hash64(const unsigned char[::1] data not None, uint64_t seed=0):
-    """XXH3-64 of `data` through the pointer that all of the data plane uses."""
+    """Return XXH3-64 of `data`, through the pointer that the data plane uses."""
     cdef size_t n = <size_t>data.shape[0]
     return xxh3(<const char*>&data[0] if n else _EMPTY, n, seed)
 
 
 def hash64_pair(const unsigned char[::1] first not None, const unsigned char[::1] second not None, uint64_t seed=0):
-    """XXH3-64 of both, one behind the other."""
+    """Return XXH3-64 of `first + second`."""
     cdef size_t n = <size_t>first.shape[0]
     cdef size_t m = <size_t>second.shape[0]
     cdef uint64_t out = 0
@@ -221,7 +220,7 @@ def hash64_pair(const unsigned char[::1] first not None, const unsigned char[::1
 
 
 def compress(const unsigned char[::1] data not None):
-    """One LZ4 block through the pointer that the data plane uses."""
+    """Return `data` as one LZ4 block, through the pointer that the data plane uses."""
     cdef size_t n = <size_t>data.shape[0]
     if n > 0x7E000000:
         raise ValueError("an LZ4 block takes at most 0x7E000000 bytes")
@@ -238,7 +237,7 @@ def compress(const unsigned char[::1] data not None):
 
 
 def decompress(const unsigned char[::1] data not None, int capacity):
-    """The raw bytes of one LZ4 block of at most `capacity`; ValueError on damage."""
+    """Return the raw bytes of one LZ4 block, at most `capacity` of them. Raise ValueError on damage."""
     cdef size_t n = <size_t>data.shape[0]
     if capacity < 0 or n > 0x7FFFFFFF:
         raise ValueError("size out of range")
@@ -254,4 +253,4 @@ def decompress(const unsigned char[::1] data not None, int capacity):
 
 
 _resolve()
-use("python" if os.environ.get("LSMKV_NATIVE") == "python" else "c")
+use("python" if os.environ.get("LSMKV_CODECS") == "python" else "c")

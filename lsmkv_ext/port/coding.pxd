@@ -1,5 +1,5 @@
-# Little-endian fixed and LEB128 variable integers. Decoders take the end of the buffer and return NULL
-# rather than step over it.
+# Little-endian fixed and LEB128 variable integers. Decoders take the end of the buffer and return NULL rather than read past
+# it.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -42,7 +42,7 @@ cdef inline char* put_varint(char* p, uint64_t v) noexcept nogil:
 
 
 cdef inline const char* get_varint(const char* p, const char* end, uint64_t* out) noexcept nogil:
-    """Returns the byte after the number, or NULL where it runs over `end` or over 64 bits."""
+    """Returns the byte after the number, or NULL where the number runs past `end` or beyond 64 bits."""
     cdef uint64_t result = 0
     cdef uint64_t byte
     cdef int shift = 0

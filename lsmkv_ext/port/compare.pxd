@@ -8,7 +8,6 @@ cdef extern from * nogil:
     #define LSMKV_COMPARE_H
     #include <stdint.h>
     #include <string.h>
-    /* memcmp order, then the shorter first */
     static inline int lsm_compare(const char* a, size_t an, const char* b, size_t bn) {
         size_t n = an < bn ? an : bn;
         if (n >= 8) {
@@ -19,7 +18,7 @@ cdef extern from * nogil:
         if (r) return r;
         return an < bn ? -1 : (an > bn ? 1 : 0);
     }
-    /* the first 8 bytes as a big-endian number, zero padded: orders like memcmp where it differs */
+    /* the first 8 bytes as a big-endian number, zero padded: where two differ, they order as memcmp does */
     static inline uint64_t lsm_prefix8(const char* p, size_t n) {
         uint64_t x = 0;
         if (n >= 8) { memcpy(&x, p, 8); return __builtin_bswap64(x); }
@@ -30,3 +29,6 @@ cdef extern from * nogil:
     """
     int lsm_compare(const char* a, size_t an, const char* b, size_t bn) noexcept
     uint64_t lsm_prefix8(const char* p, size_t n) noexcept
+
+# The smallest key greater than every key with this prefix, or None where there is none.
+cpdef bytes prefix_end(bytes prefix)

@@ -1,5 +1,5 @@
-# System calls on files: EINTR and short transfers are finished here, descriptors are O_CLOEXEC and above 2,
-# new files are 0600. Every function returns 0 or the errno.
+# System calls on files. They retry EINTR and short transfers; descriptors are O_CLOEXEC and above 2; new files have mode
+# 0600. Every function returns 0 or the errno, unless it says otherwise.
 
 from libc.stdint cimport uint64_t
 
@@ -16,7 +16,7 @@ cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcep
 cdef int file_sync(int fd) noexcept nogil            # fsync
 cdef int file_datasync(int fd) noexcept nogil        # fdatasync
 cdef int file_size(int fd, uint64_t* size) noexcept nogil
-# Where data begins at or behind offset, as far as the file system tells holes apart; `size` if there is none.
+# Offset of the first data at or after `offset`, as far as the file system knows its holes; `size` where there is none.
 cdef uint64_t file_next_data(int fd, uint64_t offset, uint64_t size) noexcept nogil
 cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil   # posix_fallocate
 cdef int file_sync_dir(const char* path) noexcept nogil

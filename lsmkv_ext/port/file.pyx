@@ -23,9 +23,8 @@ cdef extern from "<sys/stat.h>" nogil:
 
 
 cdef void _occupy_standard_streams() noexcept nogil:
-    # Moving a descriptor up after it was opened leaves a moment in which another thread's print lands in our file.
-    # So a stream that the program has closed becomes /dev/null, and stays that: to close it again could hit what
-    # the program meanwhile put in its place.
+    # Moving a descriptor up after opening it leaves a moment in which another thread's print lands in our file. So a stream
+    # that the program has closed becomes /dev/null, and stays so: closing it later could close what the program opened since.
     cdef int stream, got
     for stream in range(3):
         if fcntl(stream, F_GETFD) < 0 and errno == EBADF:
@@ -35,6 +34,7 @@ cdef void _occupy_standard_streams() noexcept nogil:
 
 
 def occupy_standard_streams():
+    """Open /dev/null wherever descriptor 0, 1 or 2 is free: no file of a database gets that number."""
     _occupy_standard_streams()
 
 
@@ -48,7 +48,7 @@ cdef int _open_flags(const char* path, int flags, int* fd) noexcept nogil:
         if errno != EINTR:
             return errno
     if got <= 2:
-        # Closed since, or there is no /dev/null.
+        # Another thread closed a stream since, or there is no /dev/null.
         moved = fcntl(got, F_DUPFD_CLOEXEC, 3)
         err = errno
         c_close(got)
@@ -68,7 +68,7 @@ cdef int file_open(const char* path, int mode, int* fd) noexcept nogil:
 
 
 cdef int file_close(int fd) noexcept nogil:
-    # Linux frees the descriptor even when close says EINTR, so it is never repeated.
+    # Linux frees the descriptor even when close returns EINTR, so it is never retried.
     if c_close(fd) != 0 and errno != EINTR:
         return errno
     return 0
@@ -118,7 +118,7 @@ cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcep
 
 
 cdef int file_sync(int fd) noexcept nogil:
-    # EINTR means the wait was cut short, not that pages were dropped: only then is fsync asked again.
+    # After EINTR the pages are still dirty, so a retry is sound. After any other error they may be dropped: never retry.
     while fsync(fd) != 0:
         if errno != EINTR:
             return errno
@@ -146,7 +146,7 @@ cdef uint64_t file_next_data(int fd, uint64_t offset, uint64_t size) noexcept no
         return size
     at = lseek(fd, <long>offset, SEEK_DATA)
     if at < 0:
-        # No more data, or nobody who knows: then every byte may be some.
+        # ENXIO: no more data. Otherwise the file system does not know, and any byte may be data.
         return size if errno == ENXIO else offset
     return min(<uint64_t>at, size)
 

@@ -1,5 +1,5 @@
-# Whether the interpreter finalizes: from then on one thread runs Python code. Every other thread stops for good when it next asks
-# for the GIL, and keeps the locks it holds. So no thread may be started or awaited. Exit hooks run before that.
+# The interpreter's finalization. From its start one thread runs Python code; every other thread stops for good when it next
+# asks for the GIL, and keeps the locks it holds. So no thread may be started or awaited. Exit hooks run before that.
 
 cdef extern from *:
     """

@@ -1,4 +1,7 @@
-"""Locks, conditions and threads while the interpreter finalizes: what would block for ever raises ClosedError instead."""
+"""Locks, conditions and threads that know of the interpreter's finalization.
+
+While it finalizes, a call that would block for ever raises ClosedError instead.
+"""
 
 import _thread
 import threading
@@ -11,21 +14,24 @@ cdef int refuse_finalizing() except -1:
 
 
 def is_finalizing():
+    """Return whether the interpreter finalizes."""
     return lsm_finalizing()
 
 
 def require_running():
+    """Raise ClosedError where the interpreter finalizes."""
     if lsm_finalizing():
         refuse_finalizing()
 
 
 def start_thread(thread):
+    """Start a thread, or raise ClosedError where it would never run."""
     require_running()
     thread.start()
 
 
 class RLock(_thread.RLock):
-    """Passes a holder that has stopped: it changes nothing any more."""
+    """An RLock that ignores a holder that has stopped: nobody else runs."""
 
     def __enter__(self):
         return self.acquire(not lsm_finalizing())
@@ -36,7 +42,7 @@ class RLock(_thread.RLock):
 
 
 class CommitLock(RLock):
-    """Refuses instead: a holder that has stopped left a change half made."""
+    """An RLock that raises ClosedError instead: a holder that has stopped left a change half made."""
 
     def __enter__(self):
         if not self.acquire(not lsm_finalizing()):
@@ -45,6 +51,8 @@ class CommitLock(RLock):
 
 
 class Condition(threading.Condition):
+    """A condition on which nobody waits while the interpreter finalizes."""
+
     def wait(self, timeout=None):
         require_running()
         return threading.Condition.wait(self, timeout)

@@ -1,4 +1,4 @@
-# A byte buffer that grows; inline, owned by whoever embeds it. Zeroed memory is an empty buffer.
+# Arrays that grow. GrowBuf is one of bytes, embedded in its owner; zeroed memory is an empty buffer.
 
 from libc.string cimport memcpy
 
@@ -10,22 +10,33 @@ ctypedef struct GrowBuf:
     size_t cap
 
 
-cdef inline int buf_reserve(GrowBuf* b, size_t extra) noexcept nogil:
-    """Room for `extra` more bytes; 0, or -1 without memory (the buffer is unchanged)."""
-    cdef size_t want, cap
-    cdef char* moved
-    if b.cap - b.len >= extra:
+cdef inline int array_reserve(void** items, size_t* capacity, size_t n, size_t item_size) noexcept nogil:
+    """Makes room for n items; grows by half at least. Returns 0, or -1 without memory (nothing changed). The owner frees the
+    array with lsm_free."""
+    cdef size_t grown
+    cdef void* moved
+    if capacity[0] >= n:
         return 0
-    want = b.len + extra
-    cap = b.cap + b.cap // 2 + 256
-    if cap < want:
-        cap = want
-    moved = <char*>lsm_resize(b.data, cap)
+    grown = capacity[0] + capacity[0] // 2 + 256 // item_size + 1
+    if grown < n:
+        grown = n
+    if grown > (<size_t>-1) // item_size:
+        return -1
+    moved = lsm_resize(items[0], grown * item_size)
     if moved == NULL:
         return -1
-    b.data = moved
-    b.cap = cap
+    items[0] = moved
+    capacity[0] = grown
     return 0
+
+
+cdef inline int buf_reserve(GrowBuf* b, size_t extra) noexcept nogil:
+    """Makes room for `extra` more bytes. Returns 0, or -1 without memory (the buffer is unchanged)."""
+    if b.cap - b.len >= extra:
+        return 0
+    if extra > (<size_t>-1) - b.len:
+        return -1
+    return array_reserve(<void**>&b.data, &b.cap, b.len + extra, 1)
 
 
 cdef inline int buf_append(GrowBuf* b, const void* p, size_t n) noexcept nogil:

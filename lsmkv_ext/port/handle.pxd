@@ -1,7 +1,12 @@
-# Who may still come in: shared by a database and everything made from it (snapshots, iterators, cursors, batches).
+# A handle: one open database, shared by the engine and by everything made from it.
 #
-# Every field changes only with the GIL held. A call that may let the GIL go counts itself in `inflight`, so that close can wait
-# for it. Dependents are a linked list, so that close can make them let go of tables.
+# It answers whether calls are still allowed (the database is open, and this process opened it), counts the calls that are
+# inside, and knows the dependents: snapshots, iterators and cursors. Each of them holds a reference, so a handle outlives its
+# database; a dependent that is used after close raises instead of touching freed memory.
+#
+# A call that may release the GIL counts itself in `inflight` for as long, so that close can wait for it.
+#
+# GIL-protected: every field of HandleC, and the list of dependents
 
 from libc.stdint cimport uint64_t
 
@@ -19,11 +24,11 @@ ctypedef struct HandleC:
     bint closed
     int born                    # fork_count when the database was opened
     int inflight
-    void* first_dependent           # borrowed Dependent objects
-    ReadCounters reads          # of the database and of everything made from it
-    uint64_t seek_debt          # tables of L0 that seeks had to look into besides the first
+    void* first_dependent       # borrowed Dependent objects
+    ReadCounters reads          # of the database and of its dependents
+    uint64_t seek_debt          # tables of L0 that seeks read besides the first
 
-cdef int fork_count             # forks this process is the dependent of, since import
+cdef int fork_count             # how many forks lead from the process that imported this module to the present one
 
 cdef HandleC* handle_new() except NULL
 cdef void handle_unref(HandleC* handle) noexcept
@@ -36,14 +41,15 @@ cdef inline int handle_check(const HandleC* handle) except -1:
     return 0
 
 
+# What is made from a database and ends with it. Until `join` it belongs to a handle that is closed.
 cdef class Dependent:
-    cdef HandleC* handle
+    cdef HandleC* handle                  # owns a reference
     cdef void* next_dependent
     cdef void* prev_dependent
     cdef int join(self, HandleC* handle) except -1
-    cdef void leave(self) noexcept        # off the list; idempotent
-    cdef void release(self) noexcept       # frees what it pins; called once, GIL held, nothing in flight
+    cdef void leave(self) noexcept        # removes it from the list; idempotent
+    cdef void release(self) noexcept      # frees what it pins; close calls it once, GIL held, no call inside
 
-# Refuses newcomers, waits for those inside, releases the dependents. False while the interpreter finalizes and a thread has stopped
-# inside: what it uses stays.
+# Refuses new calls, waits for those inside, releases the dependents. Returns False where the interpreter finalizes while a
+# stopped thread is still inside: what that thread uses must stay.
 cdef int handle_close(HandleC* handle) except -1

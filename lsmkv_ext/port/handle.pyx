@@ -1,11 +1,11 @@
+"""Whether a database may still be used, and what depends on it."""
+
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.port.finalization cimport lsm_finalizing
+from lsmkv_ext.port.pthread cimport pthread_atfork
 
 from lsmkv_ext.errors import ClosedError, ForkError
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_atfork(void (*prepare)() noexcept, void (*parent)() noexcept, void (*dependent)() noexcept)
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -21,7 +21,7 @@ if pthread_atfork(NULL, NULL, in_child) != 0:
     raise MemoryError("pthread_atfork")
 
 
-cdef HandleC nowhere              # of dependents that no database has made
+cdef HandleC nowhere              # the handle of dependents that have not joined one
 nowhere.refs = 1
 nowhere.closed = True
 
@@ -44,7 +44,7 @@ cdef void handle_unref(HandleC* handle) noexcept:
 
 cdef int handle_refuse(const HandleC* handle) except -1:
     if handle.born != fork_count:
-        raise ForkError("this handle was opened before a fork: open the database again in the dependent")
+        raise ForkError("this handle was opened before a fork: open the database again in the child")
     raise ClosedError("the database is closed")
 
 
@@ -68,7 +68,7 @@ cdef int handle_close(HandleC* handle) except -1:
 
 
 cdef class Dependent:
-    """Something made from a database that ends with it."""
+    """Base of snapshots, iterators and cursors: what is made from a database and ends with it."""
 
     def __cinit__(self, *args, **kwargs):
         self.handle = &nowhere

@@ -1,4 +1,4 @@
-# Mutexes and condition variables.
+# Mutexes, condition variables and fork handlers.
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_mutex_t:
@@ -14,3 +14,5 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_destroy(pthread_cond_t* c)
     int pthread_cond_wait(pthread_cond_t* c, pthread_mutex_t* m)
     int pthread_cond_broadcast(pthread_cond_t* c)
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil) noexcept

@@ -1,14 +1,14 @@
-# How nogil code says that something went wrong, and the one door from there to a Python exception.
+# Errors of nogil code, and the one place that turns them into exceptions.
 #
-# A nogil function that can fail returns an int: ST_OK or the code it has put into *st. The first failure wins;
-# callers just pass the code up. Once the GIL is held again, raise_status turns it into an exception.
+# A nogil function that can fail returns an int: ST_OK, or the code that it stored in *st. The first failure wins; callers
+# return the code. Once the GIL is held again, raise_status raises the exception.
 
 from libc.stdint cimport uint64_t
 
 cdef enum:
     ST_OK = 0
     ST_NOT_FOUND = 1
-    ST_CORRUPT = 2      # offset and file_number name the place
+    ST_CORRUPT = 2      # at `offset` of file `file_number`
     ST_IO = 3           # err is the errno
     ST_NO_MEMORY = 4
     ST_CANCELLED = 5

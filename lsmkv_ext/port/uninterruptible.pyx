@@ -1,9 +1,9 @@
-"""Work that Ctrl-C must not cut in two.
+"""Work that Ctrl-C must not interrupt.
 
-Python raises KeyboardInterrupt in the main thread between any two steps of Python code: also between taking a lock and the `with`
-that would give it back (3.14), in a loop inside of that `with` without leaving it properly (3.13 and 3.14), or between the two
-halves of a commit. So such work, and all that takes a lock, runs in a thread of its own, where no signal handler ever runs, and
-the main thread only waits. Compiled code, because what is written here must not be cut in two either.
+Python raises KeyboardInterrupt in the main thread between any two steps of Python code: between the halves of a commit,
+between taking a lock and entering the `with` that releases it (3.14), or in a loop inside that `with`, which then does not
+release it (3.13 and 3.14). So work that commits or takes a lock runs in a thread of its own, where no signal handler runs, and
+the main thread waits. This module is compiled because its own steps must not be interrupted either.
 """
 from cpython.exc cimport PyErr_CheckSignals
 
@@ -12,26 +12,30 @@ from lsmkv_ext.port.finalization cimport lsm_finalizing
 import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 
-# The main thread does the work itself: what that asks for may need a lock it holds, so no other thread is tried again.
+# GIL-protected: set while the main thread runs work itself. Nested work may need a lock that it holds, so it stays in this
+# thread.
 cdef bint _alone = False
 
 
 def uninterruptible(work, bint defer_interrupt=False):
-    """What `work()` returns or raises. An interrupt ends the wait for it, never the work, which goes on; with `defer_interrupt` it
-    is raised when the work has ended, for callers that hold something meanwhile."""
+    """Return what `work()` returns, or raise what it raises.
+
+    An interrupt ends the wait; the work goes on. With `defer_interrupt` the interrupt is raised when the work has ended, for
+    callers that hold a lock meanwhile.
+    """
     global _alone
     if lsm_finalizing():
-        # No other thread would get to run it, and no signal handler runs any more.
+        # No other thread could run it, and no signal handler runs any more.
         return work()
     if threading.current_thread() is not threading.main_thread() or _alone:
         return work()
     outcome = _Outcome(work)
-    # Interrupts that came before: nothing has begun yet.
+    # A pending interrupt is raised now, before the work starts.
     PyErr_CheckSignals()
     try:
         start_new_thread(outcome.run, ())
     except RuntimeError:
-        # No thread to be had: Python 3.12 runs its exit hooks, or a limit was reached.
+        # No thread can be started: Python 3.12 runs its exit hooks, or a limit was reached.
         _alone = True
         try:
             return work()
@@ -41,19 +45,19 @@ def uninterruptible(work, bint defer_interrupt=False):
 
 
 cdef object _forget_this_thread():
-    """Whoever asks for `current_thread()` (a join, a log message) enters this thread among the living; before Python 3.13 nothing
-    takes it out of there again."""
+    """Removes this thread from `threading._active`. `current_thread()` (a join, a log message) enters it there, and before Python
+    3.13 nothing removes it."""
     with threading._active_limbo_lock:
         threading._active.pop(get_ident(), None)
 
 
 cdef class _Outcome:
-    """Work and what came of it. The thread may live a moment longer than the wait for it, so it holds neither by then: what the
-    caller lets go of is gone when the caller thinks it is."""
+    """Work and its result or error. The thread may outlive the wait by a moment, so it drops its references first: an object that
+    the caller drops is gone at once."""
     cdef object work
     cdef object result
     cdef object error
-    cdef object ended           # a lock that is free once the work has ended
+    cdef object ended           # a lock, released when the work has ended
 
     def __cinit__(self, work):
         self.work = work

@@ -4,13 +4,13 @@
 # Iterator stands between entries (plyvel's way); Cursor stands on one.
 
 from libc.stdint cimport uint32_t, uint64_t
+from lsmkv_ext.memtable.order cimport MemOrder
 from lsmkv_ext.port.handle cimport Dependent, HandleC
-from lsmkv_ext.memtable.memtable cimport MemOrder
-from lsmkv_ext.read.merge cimport MergeC
-from lsmkv_ext.read.tombstones cimport Fragments
 from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.reader cimport ReadContext, TableC
+from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.read_state cimport ReadState
+from lsmkv_ext.read.tombstones cimport Fragments
+from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 ctypedef struct ChunkItem:
     size_t at                   # key, then value, in the chunk's bytes

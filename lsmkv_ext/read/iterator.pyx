@@ -6,9 +6,16 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.block.block cimport Entry
-from lsmkv_ext.filter.bloom cimport filter_prefix_hash, filter_probe
+from lsmkv_ext.filter.kernel cimport filter_probe
+from lsmkv_ext.filter.prefix cimport filter_prefix_hash
+from lsmkv_ext.memtable.arena cimport ArenaChunk
+from lsmkv_ext.memtable.memtable cimport mem_covering_seq, mem_order
+from lsmkv_ext.memtable.order cimport mem_order_release
+from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
+from lsmkv_ext.port.bytes_like cimport as_bytes
+from lsmkv_ext.port.compare cimport lsm_compare, prefix_end
 from lsmkv_ext.port.handle cimport HandleC, ReadCounters, handle_check
-from lsmkv_ext.memtable.memtable cimport ArenaChunk, mem_covering_seq, mem_order, mem_order_release
+from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
     merge_add_order,
@@ -22,18 +29,15 @@ from lsmkv_ext.read.merge cimport (
     merge_seek,
     merge_seek_before,
 )
+from lsmkv_ext.read.read_state cimport ReadStateC, read_state_drain
 from lsmkv_ext.read.tombstones cimport (
-    ranges_cover,
     fragments_add_memtable,
     fragments_add_table,
     fragments_flatten,
     fragments_free,
+    ranges_cover,
 )
-from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, fail_memory, raise_status, status_clear
 from lsmkv_ext.table.reader cimport TableC
-from lsmkv_ext.port.compare cimport lsm_compare
-from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
-from lsmkv_ext.read.read_state cimport ReadStateC, read_state_drain
 
 from lsmkv_ext.errors import ClosedError, IteratorInvalidError
 
@@ -51,14 +55,6 @@ cdef enum:
     GOING_ON = 2
 
 
-cdef bytes as_key(object key):
-    if type(key) is bytes:
-        return <bytes>key
-    if isinstance(key, str):
-        raise TypeError("keys are bytes, not str: encode it first")
-    return bytes(memoryview(key))
-
-
 cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
     cdef bytes data
     free(bound.key)
@@ -66,22 +62,13 @@ cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
     bound.inclusive = inclusive
     if key is None:
         return 0
-    data = as_key(key)
+    data = as_bytes(key)
     bound.n = PyBytes_GET_SIZE(data)
     bound.key = <char*>malloc(bound.n + 1)
     if bound.key == NULL:
         raise MemoryError("bound")
     memcpy(bound.key, PyBytes_AS_STRING(data), bound.n)
     return 0
-
-
-def prefix_end(bytes prefix):
-    """The smallest key behind every key with this prefix; None where there is none (all 0xff)."""
-    stripped = prefix.rstrip(b"\xff")
-    if not stripped:
-        return None
-    last = len(stripped) - 1
-    return stripped[:last] + bytes([stripped[last] + 1])
 
 
 cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) noexcept nogil:
@@ -196,12 +183,12 @@ cdef class Scan(Dependent):
         cdef int capacity, i, level
         cdef bytes prefix_bytes = None
         if prefix is not None:
-            prefix_bytes = as_key(prefix)
-            if start is None or as_key(start) < prefix_bytes:
+            prefix_bytes = as_bytes(prefix)
+            if start is None or as_bytes(start) < prefix_bytes:
                 start = prefix_bytes
                 include_start = True
             end = prefix_end(prefix_bytes)
-            if end is not None and (stop is None or as_key(stop) >= end):
+            if end is not None and (stop is None or as_bytes(stop) >= end):
                 stop = end
                 include_stop = False
         bound_set(&self.lower, start, include_start)
@@ -621,7 +608,7 @@ cdef class Iterator(Scan):
 
     def seek(self, target):
         """Moves in front of the first key >= target (for a reverse iterator: behind the last key <= target)."""
-        cdef bytes key = as_key(target)
+        cdef bytes key = as_bytes(target)
         self.check()
         self.started = True
         self.at = 0
@@ -688,7 +675,7 @@ cdef class Cursor(Scan):
 
     def seek(self, target):
         """To the first key >= target; returns whether there is one."""
-        cdef bytes key = as_key(target)
+        cdef bytes key = as_bytes(target)
         self.check()
         self.on = -1
         self.from_key(1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
@@ -697,7 +684,7 @@ cdef class Cursor(Scan):
 
     def seek_for_prev(self, target):
         """To the last key <= target; returns whether there is one."""
-        cdef bytes key = as_key(target)
+        cdef bytes key = as_bytes(target)
         self.check()
         self.on = -1
         self.from_key(-1, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)

@@ -5,7 +5,7 @@
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.block.block cimport Entry
-from lsmkv_ext.memtable.memtable cimport MemOrder, RunIter
+from lsmkv_ext.memtable.order cimport MemOrder, RunIter
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.iterator cimport TableIter
 from lsmkv_ext.table.reader cimport ReadContext, TableC

@@ -1,19 +1,10 @@
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.memtable.memtable cimport (
-    MemEntry,
-    entry_key,
-    entry_klen,
-    entry_op,
-    entry_value,
-    run_first,
-    run_last,
-    run_next,
-    run_prev,
-    run_seek,
-    run_seek_before,
-)
+from lsmkv_ext.batch cimport OP_DELETE
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_key, entry_klen, entry_op, entry_value
+from lsmkv_ext.memtable.order cimport run_first, run_last, run_next, run_prev, run_seek, run_seek_before
+from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.status cimport ST_OK, fail_memory
 from lsmkv_ext.table.iterator cimport (
     table_iter_close,
@@ -25,8 +16,6 @@ from lsmkv_ext.table.iterator cimport (
     table_iter_seek_for_prev,
     table_iter_seek_last,
 )
-from lsmkv_ext.batch cimport OP_DELETE
-from lsmkv_ext.port.compare cimport lsm_compare
 
 
 cdef int merge_init(MergeC* m, int capacity, ReadContext* rc, Status* st) noexcept nogil:

@@ -4,6 +4,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from lsmkv_ext.block.block cimport BlockC
 from lsmkv_ext.cache.block_cache cimport CacheC
+from lsmkv_ext.limits cimport MAX_LEVELS
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.reader cimport ReadContext, TableC
@@ -14,7 +15,6 @@ cdef enum:
     FOUND = 1
     DELETED = 2
     FAILED = 3
-    MAX_LEVELS = 7              # L0..L6, as lsmkv.options has it
     TIME_EVERY = 16             # of the sampled ones, one in so many is searched, to know how long that takes
     SAMPLE_EVERY = 64           # one in so many "no" verdicts is looked up in the index, to know what it saved
 

@@ -2,30 +2,26 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 
+from lsmkv_ext.batch cimport OP_DELETE
 from lsmkv_ext.block.block cimport Entry, block_prefetch
 from lsmkv_ext.cache.block_cache cimport cache_drain
-from lsmkv_ext.filter.bloom cimport (
-    FILTER_ABSENT,
+from lsmkv_ext.filter.curve cimport filter_designed_fpr
+from lsmkv_ext.filter.format cimport FILTER_ABSENT
+from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
     FilterProbe,
-    filter_designed_fpr,
     filter_probe,
-    lsm_filter_probe,
     lsm_filter_block,
-    lsm_filter_prefetch,
+    lsm_filter_probe,
     lsm_filter_remix,
     lsm_filter_test,
 )
-from lsmkv_ext.memtable.memtable cimport (
-    MemEntry,
-    Memtable,
-    entry_op,
-    entry_value,
-    mem_covering_seq,
-    mem_find,
-    mem_prefetch,
-)
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_op, entry_value
+from lsmkv_ext.memtable.memtable cimport Memtable, mem_covering_seq, mem_find, mem_prefetch
+from lsmkv_ext.port.atomics cimport lsm_load64, lsm_prefetch, lsm_store64, lsm_unlikely
+from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
 from lsmkv_ext.table.reader cimport (
     table_find_block,
@@ -38,10 +34,6 @@ from lsmkv_ext.table.reader cimport (
 )
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.tombstones cimport tombstones_cover
-from lsmkv_ext.batch cimport OP_DELETE
-from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
-from lsmkv_ext.port.atomics cimport lsm_load64, lsm_store64, lsm_unlikely
-from lsmkv_ext.port.clock cimport lsm_now_ns
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -285,7 +277,7 @@ cdef inline void add_candidate(Candidates* found, TableSlot* slot, int level, ui
     found.first -= 1
     question = &found.questions[found.first]
     question.line = slot_line(slot, hash)
-    lsm_filter_prefetch(question.line)
+    lsm_prefetch(question.line)
     question.owner = slot
     question.k = slot.k
     question.level = level
@@ -410,7 +402,7 @@ cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexce
     slot = find_slot(&v.levels[v.deep[v.n_deep - 1]], key8, q.key, q.klen)
     if slot == NULL:
         return
-    lsm_filter_prefetch(slot_line(slot, q.hash))
+    lsm_prefetch(slot_line(slot, q.hash))
     q.ahead = slot
     q.ahead_block = table_find_block(slot.t, q.key, q.klen)
     if q.ahead_block < slot.t.n_blocks:
@@ -473,7 +465,7 @@ cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counte
         p = &group[i]
         if p.q != NULL and p.slot != NULL:
             p.hash = hash_for(p.slot, p.q)
-            lsm_filter_prefetch(slot_line(p.slot, p.hash))
+            lsm_prefetch(slot_line(p.slot, p.hash))
     for i in range(n):
         p = &group[i]
         if p.q == NULL or p.slot == NULL:

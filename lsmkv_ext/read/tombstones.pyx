@@ -2,9 +2,9 @@ from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memset
 
 from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone
-from lsmkv_ext.table.tombstones cimport tombstone_walk_init, tombstone_walk_next
-from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.atomics cimport lsm_load_ptr
+from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.table.tombstones cimport tombstone_walk_init, tombstone_walk_next
 
 # --- gathering ---------------------------------------------------------------------------------------------------------
 

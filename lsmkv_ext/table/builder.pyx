@@ -11,16 +11,10 @@ from lsmkv_ext.block.builder cimport (
     block_builder_reset,
     block_builder_size,
 )
-from lsmkv_ext.filter.bloom cimport (
-    FILTER_BLOCK_BYTES,
-    FilterC,
-    filter_add_many,
-    filter_blocks_for,
-    filter_count_missing,
-    filter_encode_header,
-    filter_k_for,
-    filter_prefix_hash,
-)
+from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_k_for
+from lsmkv_ext.filter.format cimport filter_encode_header
+from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing
+from lsmkv_ext.filter.prefix cimport filter_prefix_hash
 from lsmkv_ext.limits cimport LARGE_VALUE, MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.clock cimport lsm_now_ns
@@ -47,11 +41,11 @@ from lsmkv_ext.table.format cimport (
     PROP_LEVEL,
     PROP_MAX_SEQ,
     PROP_MIN_SEQ,
+    PROP_NUMBER,
     PROP_N_BLOCKS,
     PROP_N_DELETES,
     PROP_N_ENTRIES,
     PROP_N_RANGE_TOMBSTONES,
-    PROP_NUMBER,
     PROP_RESTART_INTERVAL,
     PROP_SEED,
     PROP_VALUE_BYTES,

@@ -13,10 +13,10 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.coding cimport get_varint, put_u32
 from lsmkv_ext.port.growable cimport GrowBuf
-from lsmkv_ext.limits cimport MAX_KEY
 
 cdef enum:
     FRAME_TRAILER = 9

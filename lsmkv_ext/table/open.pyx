@@ -4,12 +4,12 @@ from libc.string cimport memcpy, memset
 from lsmkv_ext.block.block cimport BlockC
 from lsmkv_ext.cache.block_cache cimport cache_release, cache_remove, cache_reserve
 from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_forget, fd_release
-from lsmkv_ext.filter.bloom cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
+from lsmkv_ext.filter.format cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_open, file_size
-from lsmkv_ext.port.slab cimport page_run_alloc, page_run_free
+from lsmkv_ext.port.page_run cimport page_run_alloc, page_run_free
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table.format cimport (
     FOOTER_SIZE,

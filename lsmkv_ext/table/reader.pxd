@@ -17,7 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.block.block cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC, cache_pin
 from lsmkv_ext.cache.fd_cache cimport FdCacheC, FdHandle
-from lsmkv_ext.filter.bloom cimport FilterC
+from lsmkv_ext.filter.kernel cimport FilterC
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load_ptr, lsm_prefetch
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.format cimport Footer, Properties

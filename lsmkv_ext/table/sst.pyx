@@ -2,7 +2,9 @@ import operator
 import os
 import time
 
+from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import ClosedError, Error, OptionError
+from lsmkv_ext.table.verify import verify_table
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
@@ -27,8 +29,6 @@ from lsmkv_ext.table.meta cimport TableMetaC, meta_free, meta_object
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.tombstones cimport tombstones_cover
 
-from lsmkv_ext.cache.block_cache import BlockCache
-from lsmkv_ext.table.verify import verify_table
 
 cdef dict _COMPRESSIONS = {None: 0, "lz4": 1}
 

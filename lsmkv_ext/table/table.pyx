@@ -9,7 +9,9 @@ from libc.string cimport memset
 from lsmkv_ext.block.block cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.cache.fd_cache cimport FdCacheC
-from lsmkv_ext.filter.bloom cimport filter_designed_fpr, filter_fill_ratio, filter_probe, filter_problem_text
+from lsmkv_ext.filter.curve cimport filter_designed_fpr
+from lsmkv_ext.filter.format cimport filter_problem_text
+from lsmkv_ext.filter.kernel cimport filter_fill_ratio, filter_probe
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
@@ -25,8 +27,8 @@ from lsmkv_ext.table.format cimport (
     PROP_FILTER_KEYS,
     PROP_KEY_BYTES,
     PROP_LEVEL,
-    PROP_N_RANGE_TOMBSTONES,
     PROP_NUMBER,
+    PROP_N_RANGE_TOMBSTONES,
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
     RangeTombstone,
@@ -69,7 +71,7 @@ cdef class Table:
     def __cinit__(self, path, number=0, BlockCache cache=None, FdCache fds=None, *, global_seq=0, charge=False):
         cdef Status st
         cdef CacheC* c = cache.c if cache is not None else NULL
-        cdef FdCacheC* p = fds.p if fds is not None else NULL
+        cdef FdCacheC* p = fds.c if fds is not None else NULL
         cdef uint64_t n = number, seq = global_seq
         cdef bint charged = charge
         cdef char* name

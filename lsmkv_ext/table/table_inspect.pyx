@@ -3,7 +3,13 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from lsmkv_ext.filter.bloom cimport FILTER_BLOCK_BYTES, FilterC, filter_probe_many, lsm_filter_block, lsm_filter_remix
+from lsmkv_ext.filter.kernel cimport (
+    FILTER_BLOCK_BYTES,
+    FilterC,
+    filter_probe_many,
+    lsm_filter_block,
+    lsm_filter_remix,
+)
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.table.reader cimport TableC
 from lsmkv_ext.table.table cimport Table

@@ -13,7 +13,8 @@ from lsmkv_ext.block.iterator cimport (
     block_iter_next,
     block_iter_set,
 )
-from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe, filter_problem_text
+from lsmkv_ext.filter.format cimport FILTER_ABSENT, filter_problem_text
+from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free

@@ -7,7 +7,7 @@ from lsmkv_ext.batch cimport ops_problem
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.port.coding cimport all_zero, get_u32
 from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_next_data, file_open, file_pread, file_size
-from lsmkv_ext.port.mmap cimport MADV_DONTNEED, madvise, page_ceil, page_floor
+from lsmkv_ext.port.pages cimport MADV_DONTNEED, madvise, page_ceil, page_floor
 from lsmkv_ext.port.status cimport (
     ST_CORRUPT,
     ST_OK,

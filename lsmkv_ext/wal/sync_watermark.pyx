@@ -14,16 +14,9 @@ from lsmkv_ext.port.file cimport (
     file_pread,
     file_pwrite,
 )
-from lsmkv_ext.port.mmap cimport MAP_FAILED, MAP_SHARED, PAGE, PROT_READ, PROT_WRITE, mmap, munmap
+from lsmkv_ext.port.pages cimport MAP_FAILED, MAP_SHARED, PAGE, PROT_READ, PROT_WRITE, mmap, munmap
 from lsmkv_ext.port.status cimport Status, fail_io, raise_status, status_clear
-from lsmkv_ext.port.sync_slots cimport (
-    SlotLayout,
-    SyncSlot,
-    slot_decode,
-    slot_encode,
-    slot_offset,
-    slots_newest,
-)
+from lsmkv_ext.port.sync_slots cimport SlotLayout, SyncSlot, slot_decode, slot_encode, slot_offset, slots_newest
 
 NAME = "SYNCED"             # beside the logs
 

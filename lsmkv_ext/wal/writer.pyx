@@ -9,7 +9,17 @@ from libc.string cimport memcpy
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load32, lsm_load64, lsm_store64
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.file cimport OPEN_CREATE, file_allocate, file_close, file_datasync, file_open, file_pwrite
-from lsmkv_ext.port.mmap cimport MAP_FAILED, MAP_SHARED, PAGE, PROT_READ, PROT_WRITE, mmap, munmap, page_ceil, page_floor
+from lsmkv_ext.port.pages cimport (
+    MAP_FAILED,
+    MAP_SHARED,
+    PAGE,
+    PROT_READ,
+    PROT_WRITE,
+    mmap,
+    munmap,
+    page_ceil,
+    page_floor,
+)
 from lsmkv_ext.port.pthread cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,

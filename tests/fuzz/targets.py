@@ -16,11 +16,12 @@ from pathlib import Path
 import xxhash
 
 from lsmkv import options
-from lsmkv.errors import CorruptionError
 from lsmkv.version import edit, manifest
 from lsmkv_ext.batch import decode_operations
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.filter import bloom as filters
+from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.filter.bloom import BlockedBloom
+from lsmkv_ext.filter.format import describe_filter
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
 from lsmkv_ext.table.table import Table
@@ -28,6 +29,8 @@ from lsmkv_ext.wal import sync_watermark
 from lsmkv_ext.wal.dump import LogDump
 from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 from lsmkv_ext.wal.writer import LogWriter
+from lsmkv_ext.filter import bloom as filters
+from lsmkv_ext.wal import log as logs
 
 Seal = Callable[[bytearray], None]
 
@@ -152,7 +155,7 @@ def batch_run(data: bytes, folder: Path) -> None:
 def bloom_examples(folder: Path) -> list[bytes]:
     out = []
     for count, bits in ((1, 10), (40, 6), (200, 20)):
-        bloom = filters.BlockedBloom(count, bits_per_key=bits, seed=count)
+        bloom = BlockedBloom(count, bits_per_key=bits, seed=count)
         bloom.add_many(b"%d" % n for n in range(count))
         out.append(bloom.to_bytes())
     return out
@@ -164,18 +167,18 @@ def bloom_seal(data: bytearray) -> None:
 
 
 def bloom_run(data: bytes, folder: Path) -> None:
-    bloom = filters.BlockedBloom.from_bytes(data)
+    bloom = BlockedBloom.from_bytes(data)
     bloom.add(b"x")
     if b"x" not in bloom:
         raise AssertionError("a false negative")
     bloom.test_many([b"a", b"b"])
     _ = bloom.fill_ratio, bloom.approximate_count, bloom.expected_fpr, bloom.capacity, repr(bloom)
-    if filters.BlockedBloom.from_bytes(bloom.to_bytes()) != bloom:
+    if BlockedBloom.from_bytes(bloom.to_bytes()) != bloom:
         raise AssertionError("a filter does not survive to_bytes")
 
 
 def filter_run(data: bytes, folder: Path) -> None:
-    problem = filters.describe_filter(data[:64], data[64:])["problem"]
+    problem = describe_filter(data[:64], data[64:])["problem"]
     if problem != "ok":
         raise CorruptionError(problem)
 

@@ -9,8 +9,8 @@ from tables import seal
 
 import lsmkv
 from lsmkv.filters.planner import designed_fpr
+from lsmkv_ext.filter.kernel import spoil_next
 from lsmkv_ext.port import codecs
-from lsmkv_ext.filter.bloom import spoil_next
 from lsmkv_ext.table.rebuild import rebuild_table_filter
 from lsmkv_ext.table.table import Table
 

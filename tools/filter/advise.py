@@ -55,7 +55,7 @@ def fpr_now(level: int, files: Sequence[FileMeta]) -> float:
 
 
 def fpr_with(level: int, files: Sequence[FileMeta], bits: float) -> float:
-    from lsmkv_ext.filter.bloom import blocks_for, fpr_for, k_for
+    from lsmkv_ext.filter.curve import blocks_for, fpr_for, k_for
 
     if not bits:
         return 1.0
@@ -64,7 +64,7 @@ def fpr_with(level: int, files: Sequence[FileMeta], bits: float) -> float:
 
 
 def memory_with(files: Sequence[FileMeta], bits: float) -> int:
-    from lsmkv_ext.filter.bloom import blocks_for
+    from lsmkv_ext.filter.curve import blocks_for
 
     return sum(blocks_for(meta.entries, bits) * 64 for meta in files) if bits else 0
 

@@ -30,7 +30,7 @@ def bits_per_key(files: Iterable[FileMeta]) -> float | None:
 
 def expected_fpr(meta: FileMeta) -> float:
     """Return the expected false positive rate of a table's filter, 1 without a filter."""
-    from lsmkv_ext.filter.bloom import fpr_for
+    from lsmkv_ext.filter.curve import fpr_for
 
     if not meta.filter_bytes or not meta.k:
         return 1.0

@@ -1,6 +1,5 @@
 """The block cache: its byte budget, scan resistance, and readers that race."""
 
-import itertools
 import os
 import random
 import threading
@@ -8,7 +7,6 @@ import threading
 import pytest
 from tables import numbered, write_table
 
-from lsmkv_ext.port import slab
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.table.sst import SSTReader
 from lsmkv_ext.table.table import Table
@@ -250,55 +248,6 @@ def test_reader_with_its_own_cache(path):
         assert reader[key(0)] == numbered(1, 80)[key(0)][0]
 
 
-def test_large_caches_live_on_slabs(tmp_path):
-    """Beyond a few MiB blocks come from 2 MiB regions; the budget holds, and closing gives the slots back."""
-    rows = {b"%08d" % i: (os.urandom(1000), i) for i in range(16_000)}
-    write_table(tmp_path / "t.sst", rows)
-    before = slab.stats()["slots"]
-    cache = BlockCache(8 << 20)
-    table = Table(tmp_path / "t.sst", 1, cache)
-    order = sorted(rows)
-    for step in (1, 7, 3):
-        for k in order[::step]:
-            assert table.get(k) == rows[k]
-        assert cache.used <= cache.capacity
-    assert cache.stats()["evictions"] > 0
-    assert cache.used > cache.capacity // 2
-    held = slab.stats()["slots"] - before
-    assert 0 < held <= cache.stats()["main_blocks"]
-    regions = slab.stats()["region_bytes"]
-    assert regions <= 3 * cache.capacity
-    del table
-    assert slab.stats()["slots"] == before
-
-
-def test_regions_are_kept_for_the_next_table_and_given_back_with_the_budget(tmp_path):
-    """A compaction drops tables and all their blocks; those of their successors need the same memory again."""
-    rows = {b"%08d" % i: (os.urandom(1000), i) for i in range(16_000)}
-    write_table(tmp_path / "t.sst", rows)
-    empty = slab.stats()["regions"]
-    cache = BlockCache(32 << 20)
-
-    def read(cache):
-        table = Table(tmp_path / "t.sst", 1, cache)
-        for k in sorted(rows)[::3]:
-            table.get(k)
-        return table
-
-    table = read(cache)
-    full = slab.stats()["regions"]
-    assert full >= empty + 4
-    del table
-    assert slab.stats()["regions"] == full
-    table = read(cache)
-    assert slab.stats()["regions"] == full
-    del table
-    cache.set_capacity(4 << 20)
-    assert slab.stats()["regions"] < full
-    del cache
-    assert slab.stats()["regions"] <= empty + 1
-
-
 def test_blocks_of_short_walks_stay_like_those_of_gets(path):
     one = block_bytes(path)
     cache = BlockCache(64 * one)
@@ -306,44 +255,3 @@ def test_blocks_of_short_walks_stay_like_those_of_gets(path):
     list(table.entries(key(0), key(1), fill_cache=True))
     assert cache.stats()["main_blocks"] >= 1
     assert cache.stats()["probation_blocks"] == 0
-
-
-def test_runs_never_overlap_and_all_go_back():
-    """Filters of many sizes come and go; every region is given back with its last one."""
-    before = slab.stats()
-    rng = random.Random(3)
-    held = [slab.Run(2 << 20)]  # beyond the first 64 KiB, which come from malloc
-    for _ in range(600):
-        if len(held) > 1 and rng.random() < 0.4:
-            held.pop(rng.randrange(1, len(held)))
-        held.append(slab.Run(rng.choice((1, 64, 5000, 16384, 50_001, 200_000, 700_000))))
-        places = sorted((run.address, run.n) for run in held)
-        assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(places))
-        assert all(a % 64 == 0 for a, _ in places)
-    during = slab.stats()
-    assert during["run_bytes"] - before["run_bytes"] == sum(run.n for run in held)
-    assert during["run_regions"] > before["run_regions"] + 1
-    # Nothing is far larger than what it holds.
-    assert during["run_regions"] * (16 << 20) < 1.3 * during["run_bytes"] + (32 << 20)
-    del held
-    assert slab.stats() == before
-
-
-def test_a_large_run_comes_from_malloc():
-    before = slab.stats()
-    run = slab.Run(40 << 20)
-    assert slab.stats()["run_regions"] == before["run_regions"]
-    del run
-    assert slab.stats() == before
-
-
-def test_filters_of_a_large_database_live_on_huge_pages(tmp_path):
-    rows = {b"key%08d" % i: (b"", i) for i in range(100_000)}
-    write_table(tmp_path / "t.sst", rows)
-    before = slab.stats()
-    tables = [Table(tmp_path / "t.sst", i, None, None) for i in range(20)]
-    assert slab.stats()["run_bytes"] - before["run_bytes"] == sum(t.filter_info["bytes"] for t in tables)
-    assert slab.stats()["run_regions"] > before["run_regions"]
-    assert all(t.may_contain(b"key%08d" % i) for t in tables for i in range(0, 100_000, 999))
-    del tables
-    assert slab.stats() == before

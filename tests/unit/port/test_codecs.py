@@ -80,7 +80,7 @@ def test_unknown_path_is_refused():
 def test_environment_forces_the_fallback():
     shown = subprocess.run(
         [sys.executable, "-c", "from lsmkv_ext.port import codecs; print(codecs.describe()['xxh3'])"],
-        env={**os.environ, "LSMKV_NATIVE": "python"},
+        env={**os.environ, "LSMKV_CODECS": "python"},
         capture_output=True,
         text=True,
         check=True,

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def prefix_hash(kind: int, arg: int, key: Buffer, seed: int = 0) -> int | None: ...

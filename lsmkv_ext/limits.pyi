@@ -1,0 +1,3 @@
+MAX_LEVELS: int
+MAX_KEY: int
+MAX_VALUE: int

@@ -1,0 +1,1 @@
+"""Limits of keys, values and trees, for the control plane."""

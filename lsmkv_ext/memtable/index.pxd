@@ -1,0 +1,37 @@
+# The hash index of a memtable: open addressing, one slot per distinct key, which names the newest entry of the key.
+#
+# The memtable owns it. One writer; any number of readers without a lock. A slot is stored with release after its entry is
+# complete. An index never grows in place: a larger one takes over, and the smaller one stays for readers that are still in
+# it, until the memtable ends.
+
+from libc.stdint cimport uint64_t
+
+from lsmkv_ext.memtable.arena cimport MemEntry
+
+ctypedef struct MemIndex:
+    MemIndex* retired           # the smaller index before it
+    uint64_t mask
+    uint64_t* slots             # high 16 bits of the hash | 48-bit address of the entry; 0 = free
+
+# NULL without memory.
+cdef MemIndex* index_new() noexcept nogil
+cdef void index_free(MemIndex* index) noexcept nogil        # with the retired ones
+# Replaces *current by a larger index. Returns the bytes it takes, or 0 without memory (nothing changed). `expected_keys` is 0
+# where unknown; an index that is sized for them takes at most `most_bytes`.
+cdef uint64_t index_grow(MemIndex** current, uint64_t expected_keys, uint64_t most_bytes) noexcept nogil
+
+
+cdef inline bint index_is_full(uint64_t keys, uint64_t mask) noexcept nogil:
+    return keys * 5 > mask * 3
+
+
+cdef inline uint64_t index_slot_for(MemEntry* e, uint64_t hash) noexcept nogil:
+    return (hash & <uint64_t>0xFFFF000000000000) | <uint64_t>e
+
+
+cdef inline bint index_slot_matches(uint64_t slot, uint64_t hash) noexcept nogil:
+    return (slot ^ hash) >> 48 == 0
+
+
+cdef inline MemEntry* index_slot_entry(uint64_t slot) noexcept nogil:
+    return <MemEntry*>(slot & <uint64_t>0x0000FFFFFFFFFFFF)

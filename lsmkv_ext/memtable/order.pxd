@@ -1,0 +1,53 @@
+# The sorted order of a memtable, made on demand.
+#
+# The first request sorts what was appended since the last one into a new run, and merges runs of similar size: a scan after
+# each put stays cheap, and a flush sorts everything once, without the GIL. Runs and orders are immutable and reference
+# counted. They point into the arena, so they are used only while the memtable lives.
+
+from libc.stdint cimport uint64_t
+
+from lsmkv_ext.memtable.arena cimport ArenaChunk
+from lsmkv_ext.memtable.sort cimport SortItem
+from lsmkv_ext.port.pthread cimport pthread_mutex_t
+
+ctypedef struct MemRun:         # sorted by (key, newest first); shared by orders
+    int refs
+    size_t n
+    size_t skip                 # where the prefixes are cut: all keys share their first `skip` bytes
+    SortItem* items             # n items somewhere in `room`
+    SortItem* room              # owned
+    size_t capacity             # of the room
+
+cdef enum:
+    MAX_RUNS = 48
+
+ctypedef struct MemOrder:       # runs, oldest first
+    int refs
+    int n_runs
+    MemRun* runs[MAX_RUNS]
+    ArenaChunk* chunk           # it covers the arena up to here
+    size_t offset
+
+ctypedef struct LatestOrder:    # embedded in the memtable
+    pthread_mutex_t mutex       # guards `order`; held while sorting
+    MemOrder* order             # owns a reference; NULL before the first request
+
+# The order of at least everything before (chunk, offset), which the caller releases. `n_entries` counts the entries of the
+# arena. NULL without memory.
+cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
+                            size_t offset) noexcept nogil
+cdef void mem_order_release(MemOrder* order) noexcept nogil     # NULL is fine
+
+# Walks one run at a snapshot: each key once, its newest visible version.
+ctypedef struct RunIter:
+    const MemRun* run           # borrowed from a MemOrder
+    uint64_t snapshot
+    size_t pos
+    bint valid
+
+cdef void run_seek(RunIter* it, const char* key, size_t klen) noexcept nogil          # first >= key
+cdef void run_seek_before(RunIter* it, const char* key, size_t klen) noexcept nogil   # last < key
+cdef void run_first(RunIter* it) noexcept nogil
+cdef void run_last(RunIter* it) noexcept nogil
+cdef void run_next(RunIter* it) noexcept nogil
+cdef void run_prev(RunIter* it) noexcept nogil
