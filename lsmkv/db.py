@@ -36,9 +36,10 @@ from lsmkv.version.version import FileMeta, KeyRange, Version
 from lsmkv.version.version_set import Readers, VersionSet
 from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.engine import Engine
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.reader import SnapshotBase
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -57,9 +58,8 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
     collected.
     """
 
-    iterator = SnapshotBase._iterator
-    cursor = SnapshotBase._cursor
     get = SnapshotBase.get
+    iterator = SnapshotBase.iterator
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -171,9 +171,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     # Reading -----------------------------------------------------------------------------------------------
 
-    iterator = Engine._iterator
-    cursor = Engine._cursor
     get = Engine.get
+    iterator = Engine.iterator
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self)

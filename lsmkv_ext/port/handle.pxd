@@ -21,7 +21,7 @@ ctypedef struct HandleC:
     int inflight
     void* first_dependent           # borrowed Dependent objects
     ReadCounters reads          # of the database and of everything made from it
-    uint64_t seek_debt          # tables of L0 that seeks had to look into besides the first
+    uint64_t visible            # the sequence number up to which reads of the newest state look
 
 cdef int fork_count             # forks this process is the dependent of, since import
 
