@@ -1,10 +1,10 @@
-"""Builds the data plane: every `lsmkv_ext/*.pyx` becomes one extension module.
+"""Builds an extension module from each .pyx file of the data plane (`lsmkv_ext`) and of the runner (`bench/native`).
 
 LSMKV_DEBUG=1        bounds checks, invariants, no optimisation
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
-LSMKV_OPTIMIZE=...   the compiler's -O, for a build that counts more than what it builds
+LSMKV_OPTIMIZE=...   the compiler's -O level; 0 compiles fastest
 LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
-LSMKV_ONLY=a,b       builds just these modules (`none`: none at all)
+LSMKV_ONLY=a,b       builds just these modules (`none`: none at all), named as `filter` or `lsmkv_ext.filter`
 """
 
 import os
@@ -20,8 +20,25 @@ COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
 
 ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
 
-# Modules around the data plane whose speed nobody notices; the compiler's time for them is noticed by all who build.
-COLD = {"codecs", "finalization", "sst", "status", "table_inspect", "unblocked", "uninterruptible", "verify"}
+# Compiled with -O1: off the hot paths, where compile time matters more than speed.
+COLD = {
+    "classic_bloom",
+    "codecs",
+    "dump",
+    "finalization",
+    "meta",
+    "sst",
+    "status",
+    "sync_slots",
+    "sync_watermark",
+    "table_inspect",
+    "uninterruptible",
+    "verify",
+    "view",
+}
+
+# Packages whose folder has another name (`package-dir` in pyproject.toml).
+PACKAGES = {"bench": "lsmkv_bench"}
 
 compile_args = ["-std=c11", "-fno-strict-aliasing", "-Wno-unused-function", "-fvisibility=hidden"]
 compile_args.append("-g" if DEBUG or SANITIZE else "-g0")
@@ -36,9 +53,19 @@ if platform.system() == "Linux":
     link_args.append("-ldl")
 
 
+def module_name(source: Path) -> str:
+    """`bench/native/workload.pyx` is `lsmkv_bench.native.workload`."""
+    top, *rest = source.with_suffix("").parts
+    return ".".join([PACKAGES.get(top, top), *rest])
+
+
+def is_named(module: str, names: set[str]) -> bool:
+    """Whether `names` holds the module's dotted name or an end of it, such as `filter` for `lsmkv_ext.filter`."""
+    return any(f".{module}".endswith(f".{name}") for name in names)
+
 
 def optimize(module: str) -> str:
-    small = DEBUG or SANITIZE or module in COLD
+    small = DEBUG or SANITIZE or is_named(module, COLD)
     return "-O" + os.environ.get("LSMKV_OPTIMIZE", "1" if small else "3")
 
 
@@ -49,15 +76,18 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "cdivision": True,
     "embedsignature": True,
+    "embedsignature.format": "clinic",
     "binding": False,
     "freethreading_compatible": False,
 }
 
+sources = sorted([*Path("lsmkv_ext").rglob("*.pyx"), *Path("bench/native").glob("*.pyx")])
+
 extensions = [
     Extension(
-        ".".join(source.with_suffix("").parts),
+        module,
         [str(source)],
-        extra_compile_args=[*compile_args, optimize(source.stem)],
+        extra_compile_args=[*compile_args, optimize(module)],
         extra_link_args=link_args,
         define_macros=[
             ("_GNU_SOURCE", "1"),
@@ -66,11 +96,11 @@ extensions = [
             ("CYTHON_USE_MODULE_STATE", "0"),
         ],
     )
-    for source in sorted(Path("lsmkv_ext").rglob("*.pyx"))
-    if not ONLY or source.stem in ONLY
+    for module, source in zip(map(module_name, sources), sources, strict=True)
+    if not ONLY or is_named(module, ONLY)
 ]
 
-# From Python 3.14 on the processes that Cython starts import this file: they must not build in their turn.
+# Cython's worker processes import this file from Python 3.14 on, and must not build.
 if __name__ == "__main__":
     setup(
         ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),

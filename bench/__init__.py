@@ -1,1 +1,1 @@
-"""lsmkv-bench: a db_bench-style workload runner that drives lsmkv and its peers alike."""
+"""lsmkv-bench: runs db_bench's workloads on lsmkv and its peers."""

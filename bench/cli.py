@@ -1,4 +1,4 @@
-"""`lsmkv-bench`: the command line. Flags are db_bench's; `_` and `-` mean the same in their names."""
+"""The command line of `lsmkv-bench`, with db_bench's flags. `-` and `_` are the same in a flag."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from .settings import Settings, parse_bool, parse_count, parse_size
+from .settings import Settings
+from .units import parse_bool, parse_count, parse_size
 
 _DEFAULT = Settings()
 
 
 def _typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Turns a parser's ValueError into argparse's own complaint, with its words."""
+    """Show the message of a parser's ValueError as argparse's error."""
 
     def convert(text: str) -> Any:
         try:
@@ -36,40 +37,40 @@ def _bool_or_auto(text: str) -> bool | str:
     return "auto" if text == "auto" else parse_bool(text)
 
 
-# flag, kind, help. "switch" may be given bare or as --flag=0/1.
+# flag, kind, help. A "switch" is --flag or --flag=0/1.
 FLAGS: tuple[tuple[str, str, str], ...] = (
     ("num", "count", "records in the database"),
-    ("reads", "count", "operations of a read workload (as num)"),
-    ("writes", "count", "operations of a write workload (as num)"),
-    ("duration", "float", "seconds per workload instead of a count"),
-    ("threads", "count", "threads; for *whilewriting the readers"),
+    ("reads", "count", "operations of a read workload (default: num)"),
+    ("writes", "count", "operations of a write workload (default: num)"),
+    ("duration", "float", "seconds per workload, instead of a count"),
+    ("threads", "count", "threads; in *whilewriting the readers"),
     ("key-size", "size", "bytes per key"),
     ("value-size", "size", "bytes per value"),
     ("value-size-distribution", "text", "fixed, uniform, normal or pareto"),
-    ("value-size-min", "size", "for uniform and normal"),
-    ("value-size-max", "size", "for uniform and normal"),
-    ("compression-ratio", "float", "to what share of its size a value compresses"),
+    ("value-size-min", "size", "of uniform and normal sizes"),
+    ("value-size-max", "size", "of uniform and normal sizes"),
+    ("compression-ratio", "float", "compressed size of a value / its size"),
     ("compression", "text", "lz4 or none"),
-    ("batch-size", "count", "records per call of fillbatch (1000) and multireadrandom (100)"),
-    ("seek-nexts", "count", "steps after each seek"),
-    ("cache-size", "size", "block cache"),
-    ("bits-per-key", "bits", "filter size; --bloom-bits is the same"),
+    ("batch-size", "count", "records per call: fillbatch (1000), multireadrandom (100)"),
+    ("seek-nexts", "count", "nexts after each seek"),
+    ("cache-size", "size", "size of the block cache"),
+    ("bits-per-key", "bits", "size of the filters; also --bloom-bits"),
     ("optimize-filters-for-hits", "auto", "no filters at the bottom level"),
-    ("block-size", "size", "uncompressed bytes per block"),
-    ("write-buffer-size", "size", "memtable size"),
-    ("max-write-buffers", "count", "memtables held at most"),
-    ("memory-budget", "size", "in all: two write buffers, and the rest as block cache"),
+    ("block-size", "size", "uncompressed size of a block"),
+    ("write-buffer-size", "size", "size of a memtable"),
+    ("max-write-buffers", "count", "maximum number of memtables"),
+    ("memory-budget", "size", "memory for two write buffers and the block cache"),
     ("sync", "switch", "sync every write"),
-    ("disable-wal", "switch", "no log"),
-    ("seed", "count", "of every stream of keys and values"),
+    ("disable-wal", "switch", "write no log"),
+    ("seed", "count", "seed of all keys and values"),
     ("distribution", "text", "of keys: uniform, zipf:0.99 or latest"),
-    ("rate", "count", "writes per second of the *whilewriting writer, 0 as fast as it can"),
-    ("readwritepercent", "count", "share of reads in readrandomwriterandom"),
+    ("rate", "count", "writes per second in *whilewriting; 0: no limit"),
+    ("readwritepercent", "count", "percentage of reads in readrandomwriterandom"),
     ("histogram", "switch", "print the latency histogram of each workload"),
-    ("latency", "switch", "record latencies (what that costs is deducted)"),
-    ("settle", "switch", "wait after write workloads until background work rests"),
-    ("check-every", "count", "verify each n-th answer, 0 none"),
-    ("report-interval-seconds", "float", "between progress reports"),
+    ("latency", "switch", "record latencies; their cost is subtracted"),
+    ("settle", "switch", "wait for background work after write workloads"),
+    ("check-every", "count", "verify every n-th answer; 0: none"),
+    ("report-interval-seconds", "float", "time between progress reports"),
 )
 
 _PARSE: dict[str, Callable[[str], Any]] = {
@@ -86,22 +87,31 @@ _PARSE: dict[str, Callable[[str], Any]] = {
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lsmkv-bench",
-        description="Drives lsmkv and its peers through db_bench's workloads, each in a fresh process.",
-        epilog="A benchmark is name, name[X3-W1] (warm up once, run thrice) or name:flag=value; see --list.",
+        description="Runs db_bench's workloads on lsmkv and its peers, each engine in a process of its own.",
+        epilog="A benchmark is name, name[X3-W1] (one warm-up, three repeats) or name:flag=value; see --list.",
         allow_abbrev=False,
     )
     parser.add_argument("--benchmarks", default=None, help="comma-separated list")
-    parser.add_argument("--suite", help="a ready-made list: table, full or scale")
+    parser.add_argument("--suite", help="a list with a name: table, full or scale")
     parser.add_argument(
-        "--engines", default=",".join(_DEFAULT.engines), help="the first is compared with the others"
+        "--engines",
+        default=",".join(_DEFAULT.engines),
+        help="comma-separated list; the first is compared with the others",
     )
-    parser.add_argument("--runs", type=_typed(parse_count), default=1, help="interleaved runs of everything")
-    parser.add_argument("--db", help="folder for the databases; kept (a temporary one is removed)")
-    parser.add_argument("--use-existing-db", nargs="?", const=True, default=False, type=_typed(parse_bool))
+    parser.add_argument("--runs", type=_typed(parse_count), default=1, help="interleaved runs of the whole list")
+    parser.add_argument("--db", help="folder of the databases, which are kept (default: a temporary folder)")
+    parser.add_argument(
+        "--use-existing-db",
+        nargs="?",
+        const=True,
+        default=False,
+        type=_typed(parse_bool),
+        help="use the databases of an earlier run in --db",
+    )
     for name, kind, text in FLAGS:
         default = getattr(_DEFAULT, name.replace("-", "_"))
         names = ["--" + name] + (["--bloom-bits"] if name == "bits-per-key" else [])
-        bare = {"nargs": "?", "const": True} if kind in ("switch", "auto") else {}
+        bare: dict[str, Any] = {"nargs": "?", "const": True} if kind in ("switch", "auto") else {}
         shown = "" if default is None else f" ({default})"
         parser.add_argument(*names, type=_typed(_PARSE[kind]), default=default, help=text + shown, **bare)
     parser.add_argument(
@@ -109,24 +119,27 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ENGINE.NAME=VALUE",
-        help="an option for one engine only (lsmkv)",
+        help="an option of a single engine (lsmkv)",
     )
     parser.add_argument("--json", metavar="FILE", help="write all results")
     parser.add_argument("--slim-json", metavar="FILE", help="write results without histograms")
-    parser.add_argument("--csv", metavar="FILE", help="write one line per measurement")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables as a page")
-    parser.add_argument("--plot", metavar="FILE", help="write a picture (png, svg)")
-    parser.add_argument("--load", metavar="FILE", help="report an earlier --json instead of running")
+    parser.add_argument("--csv", metavar="FILE", help="write a line per measurement")
+    parser.add_argument("--markdown", metavar="FILE", help="write a page of tables")
+    parser.add_argument("--plot", metavar="FILE", help="plot throughput, ratios and latencies (png, svg)")
+    parser.add_argument("--figure", metavar="FILE", help="write the ratios as a bar chart (svg)")
+    parser.add_argument("--load", metavar="FILE", help="report the results of an earlier --json; run nothing")
     parser.add_argument("--compare", metavar="FILE", help="compare with an earlier --json")
     parser.add_argument(
-        "--fail-if-slower", metavar="SHARE", help="with --compare: exit 1 if ours lost more, as in 10%%"
+        "--fail-if-slower",
+        metavar="PERCENT",
+        help="with --compare: exit 1 if the first engine got slower by more, such as 10%%",
     )
-    parser.add_argument("--list", action="store_true", help="list the workloads and stop")
+    parser.add_argument("--list", action="store_true", help="list the workloads")
     return parser
 
 
 def normalized(argv: Sequence[str]) -> list[str]:
-    """`--key_size=16` as `--key-size=16`; values keep their underscores."""
+    """`--key_size=a_b` becomes `--key-size=a_b`."""
     out = []
     for word in argv:
         name, eq, value = word.partition("=")
@@ -137,10 +150,10 @@ def normalized(argv: Sequence[str]) -> list[str]:
 def to_settings(args: argparse.Namespace) -> Settings:
     benchmarks = args.benchmarks or _DEFAULT.benchmarks
     if args.suite:
-        from .suites import SUITES
+        from .workloads.suites import SUITES
 
         if args.suite not in SUITES:
-            raise ValueError(f"no suite {args.suite!r}; there are {', '.join(SUITES)}")
+            raise ValueError(f"unknown suite {args.suite!r}; known: {', '.join(SUITES)}")
         benchmarks = SUITES[args.suite] + ("," + args.benchmarks if args.benchmarks else "")
     plain = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name, _, _ in FLAGS}
     return Settings(
@@ -183,11 +196,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         limit = _limit(args)
         _check_outputs(args)
         old = _load(args.compare) if args.compare else None
-        gathered = _load(args.load) if args.load else _run(to_settings(args), words)
-        _show(gathered)
-        _save(gathered, args)
-        return _compare(gathered, old, args.compare, limit) if old is not None else 0
-    except BrokenPipeError:  # the reader of our output has seen enough
+        results = _load(args.load) if args.load else _run(to_settings(args), words)
+        _show(results)
+        _save(results, args)
+        return _compare(results, old, args.compare, limit) if old is not None else 0
+    except BrokenPipeError:  # as in `lsmkv-bench | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except (ValueError, OSError) as error:
@@ -200,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _limit(args: argparse.Namespace) -> float | None:
-    from .compare import parse_percent
+    from .report.compare import parse_percent
 
     if args.fail_if_slower and not args.compare:
         raise ValueError("--fail-if-slower needs --compare")
@@ -208,104 +221,111 @@ def _limit(args: argparse.Namespace) -> float | None:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Before the run, not after it."""
-    from .store import check_place
+    """Fail before the run, not after it."""
+    from .report.results import check_writable
 
-    for path in (args.json, args.slim_json, args.csv, args.markdown, args.plot):
+    for path in (args.json, args.slim_json, args.csv, args.markdown, args.plot, args.figure):
         if path:
-            check_place(path)
+            check_writable(path)
+    if args.figure and not args.figure.endswith(".svg"):
+        raise ValueError(f"--figure writes SVG, not {args.figure!r}")
     if args.plot and find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib (pip install lsmkv[bench])")
     if args.plot:
-        from .plot import check_format
+        from .report.plot import check_format
 
         check_format(args.plot)
 
 
 def _list() -> int:
-    from .workloads import WORKLOADS
+    from .workloads.registry import WORKLOADS
 
     for name, workload in WORKLOADS.items():
-        print(f"{name:<24} {workload.what}")
+        print(f"{name:<24} {workload.help}")
     return 0
 
 
 def _load(path: str) -> Any:
-    from .store import load_json
+    from .report.results import load_json
 
     return load_json(path)
 
 
 def _run(settings: Settings, words: list[str]) -> Any:
     from .engines import NAMES
-    from .live import listener
+    from .report.progress import listener
     from .runner import run_all
 
     unknown = [name for name in settings.engines if name not in NAMES]
     if unknown:
-        raise ValueError(f"no engine {unknown[0]!r}; there are {', '.join(NAMES)}")
-    lines = listener(settings.runs, settings.histogram)
-    before = signal.signal(signal.SIGTERM, _leave)
+        raise ValueError(f"unknown engine {unknown[0]!r}; known: {', '.join(NAMES)}")
+    listen = listener(settings.runs, settings.histogram)
+    before = signal.signal(signal.SIGTERM, _exit)
     try:
-        gathered = run_all(settings, lines)
+        results = run_all(settings, listen)
     finally:
-        lines.close()
+        listen.close()
         signal.signal(signal.SIGTERM, before)
-    gathered.command = shlex.join(["lsmkv-bench", *words])
-    return gathered
+    results.command = shlex.join(["lsmkv-bench", *words])
+    return results
 
 
-def _leave(signum: int, _: object) -> None:
-    """By an exception, so that workers are ended and databases removed."""
+def _exit(signum: int, _: object) -> None:
+    """Exit by an exception, which kills the workers and removes the databases."""
     sys.exit(128 + signum)
 
 
-def _show(gathered: Any) -> None:
-    from .report import engine_order, mapping_rows, misses, peers_rows, plain, ratio_rows
+def _show(results: Any) -> None:
+    from .report.tables import figure_table, missed_targets, ratio_table, settings_table
+    from .report.text import align
 
-    for name, why in gathered.left_out.items():
-        print(f"left out: {why if why.startswith(name) else f'{name}: {why}'}")
-    if not engine_order(gathered):
+    for reason in results.left_out.values():
+        print(f"left out: {reason}")
+    if not results.engines:
         return
-    print("\n" + plain(*mapping_rows(gathered)))
-    print("\n" + plain(*peers_rows(gathered)))
-    if len(engine_order(gathered)) > 1:
-        print("\n" + plain(*ratio_rows(gathered)))
-        print("\n" + plain(*ratio_rows(gathered, "cpu")))
-    for line in misses(gathered):
+    tables = [settings_table(results), figure_table(results)]
+    if len(results.engines) > 1:
+        tables += [ratio_table(results), ratio_table(results, "cpu")]
+    for table in tables:
+        print("\n" + align(*table))
+    for line in missed_targets(results):
         print(f"below target: {line}")
 
 
-def _save(gathered: Any, args: argparse.Namespace) -> None:
-    from .store import save_csv, save_json, save_text
+def _save(results: Any, args: argparse.Namespace) -> None:
+    from .report.results import save_csv, save_json, save_text
 
     if args.json:
-        save_json(gathered, args.json)
+        save_json(results, args.json)
     if args.slim_json:
-        save_json(gathered, args.slim_json, slim=True)
+        save_json(results, args.slim_json, slim=True)
     if args.csv:
-        save_csv(gathered, args.csv)
+        save_csv(results, args.csv)
     if args.markdown:
-        from .report import markdown_page
+        from .report.page import markdown_page
 
-        save_text(markdown_page(gathered), args.markdown)
+        save_text(markdown_page(results), args.markdown)
     if args.plot:
-        from .plot import save_plot
+        from .report.plot import save_plot
 
-        save_plot(gathered, args.plot)
+        save_plot(results, args.plot)
+    if args.figure:
+        from .report.figure import ratio_figure
+
+        save_text(ratio_figure(results), args.figure)
 
 
-def _compare(gathered: Any, old: Any, name: str, limit: float | None) -> int:
-    from .compare import change_rows, changes, judged
-    from .report import plain
+def _compare(results: Any, old: Any, name: str, limit: float | None) -> int:
+    from .report.compare import change_table, changes, regressions
+    from .report.text import align
 
-    found = changes(old, gathered)
+    found = changes(old, results)
     if not found:
-        raise ValueError(f"{name} has no workload in common with this result")
-    print("\n" + plain(*change_rows(found)))
-    slow = judged(found, gathered, limit) if limit is not None else []
+        raise ValueError(f"{name} and this result have no workload in common")
+    print("\n" + align(*change_table(found)))
+    slow = regressions(found, results, limit) if limit is not None else []
     for change in slow:
-        print(f"slower: {change.workload} takes {change.slower:+.1%} time, more than {limit:.1%} allowed")
+        print(f"slower: {change.workload} takes {change.slower:+.1%} time, the limit is {limit:.1%}")
     return 1 if slow else 0
 
 

@@ -1,44 +1,42 @@
-"""What the counters behind `db.stats()` cost: lookups with them against lookups in a build without them.
+"""The cost of the counters behind `db.stats()`: lookups with them and in a build without them.
 
     python -m lsmkv_bench.counters_cost [--keys N] [--rounds N] [--json]
 
-To be run in a checkout: the three modules that count are compiled once more with LSMKV_NO_COUNTERS=1, next to a
-copy of all the others. Two processes, one of each build, then take turns over small portions of the same lookups;
-of each portion the best time counts, by the thread's own clock, so that other processes hardly matter.
+Run it in a checkout: it compiles the modules with counters once more with LSMKV_NO_COUNTERS=1. Two processes,
+one per build, take turns on small portions of the same lookups. The best CPU time of each portion counts.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import figures
+from .standalone import best_in_turns, run_in_scratch, thread_seconds
 
-COUNTING = ("view", "engine", "table")  # modules with counters in them
-PORTION = 2000  # lookups timed at once
+COUNTING = ("lsmkv_ext.read.read_state", "lsmkv_ext.engine", "lsmkv_ext.table.table")  # the modules with counters
+PORTION = 2000  # lookups per measurement
 LOOKUPS = 100_000
-WORK = ("readrandom", "readmissing")
+WORKLOADS = ("readrandom", "readmissing")
 
 
 def build_without(into: Path) -> None:
-    """`into`/lsmkv_ext: this build, with the counting modules compiled without their counters."""
+    """Build lsmkv_ext without counters in the folder `into`."""
     import lsmkv_ext
 
     ours = Path(next(iter(lsmkv_ext.__path__)))
     checkout = ours.parent
     if not (checkout / "setup.py").exists():
-        raise SystemExit("counters_cost compiles the sources once more: run it in a checkout")
+        raise SystemExit("counters_cost needs a checkout: it compiles the sources")
     shutil.copytree(ours, into / "lsmkv_ext", ignore=shutil.ignore_patterns("*.c", "*.pyx", "__pycache__"))
     for name in COUNTING:
-        for built in (into / "lsmkv_ext").glob(f"{name}.*.so"):
+        for built in into.glob(f"{name.replace('.', '/')}.*.so"):
             built.unlink()
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "-b", str(into), "-t", str(into / "temp")],
@@ -67,13 +65,18 @@ def _load(path: Path, n_keys: int) -> None:
         db.compact_range()
 
 
+def _get_all(get: Callable[[bytes], Any], keys: list[bytes]) -> None:
+    for key in keys:
+        get(key)
+
+
 def serve(path: str, n_keys: int) -> None:
-    """The worker: reads "name number" from stdin, answers with the seconds of that portion."""
+    """The worker: reads "workload portion" from stdin and prints the seconds of that portion."""
     import lsmkv
 
     rng = random.Random(2)
     present = [_key(rng.randrange(n_keys)) for _ in range(LOOKUPS)]
-    asked = {"readrandom": present, "readmissing": [key + b"." for key in present]}
+    lookups = {"readrandom": present, "readmissing": [key + b"." for key in present]}
     with lsmkv.open(path, "r", block_cache_size=1 << 30, row_cache_size=0) as db:
         get = db.get
         for key in map(_key, range(n_keys)):
@@ -81,12 +84,10 @@ def serve(path: str, n_keys: int) -> None:
         db.reset_stats()
         print("ready", flush=True)
         for line in sys.stdin:
-            name, at = line.split()
-            keys = asked[name][int(at) : int(at) + PORTION]
-            start = time.thread_time()
-            for key in keys:
-                get(key)
-            print(time.thread_time() - start, flush=True)
+            name, portion = line.split()
+            start = int(portion) * PORTION
+            keys = lookups[name][start : start + PORTION]
+            print(thread_seconds(partial(_get_all, get, keys)), flush=True)
         print(db.stats().reads.gets, flush=True)
 
 
@@ -102,51 +103,45 @@ class Worker:
             text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
-        self._answer()
+        self._read_line()
 
-    def _answer(self) -> str:
+    def _read_line(self) -> str:
         assert self.process.stdout is not None
-        answer = self.process.stdout.readline().strip()
-        if not answer:
+        line = self.process.stdout.readline().strip()
+        if not line:
             raise SystemExit("a worker of counters_cost died")
-        return answer
+        return line
 
-    def seconds(self, name: str, at: int) -> float:
+    def seconds(self, name: str, portion: int) -> float:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{name} {at}\n")
+        self.process.stdin.write(f"{name} {portion}\n")
         self.process.stdin.flush()
-        return float(self._answer())
+        return float(self._read_line())
 
     def close(self) -> int:
-        """How many lookups its counters saw."""
+        """The number of lookups that its counters saw."""
         assert self.process.stdin is not None
         with self.process:
             self.process.stdin.close()
-            return int(self._answer())
+            return int(self._read_line())
 
 
 def compare(workers: dict[str, Worker], name: str, rounds: int) -> dict[str, float]:
     """Nanoseconds per lookup of each build."""
-    starts = range(0, LOOKUPS, PORTION)
-    best = {(build, at): math.inf for build in workers for at in starts}
-    order = list(workers)
-    for _ in range(rounds):
-        for at in starts:
-            for build in order:
-                best[build, at] = min(best[build, at], workers[build].seconds(name, at))
-            order.reverse()
-    return {build: sum(best[build, at] for at in starts) / LOOKUPS * 1e9 for build in workers}
+    timers = {build: partial(worker.seconds, name) for build, worker in workers.items()}
+    best = best_in_turns(timers, LOOKUPS // PORTION, rounds)
+    return {build: seconds / LOOKUPS * 1e9 for build, seconds in best.items()}
 
 
-def measure(scratch: Path, n_keys: int, rounds: int) -> dict[str, Any]:
+def measure(scratch: Path, keys: int, rounds: int) -> dict[str, Any]:
     build_without(scratch / "without")
-    _load(scratch / "db", n_keys)
+    _load(scratch / "db", keys)
     workers = {
-        "with": Worker(None, scratch / "db", n_keys),
-        "without": Worker(scratch / "without", scratch / "db", n_keys),
+        "with": Worker(None, scratch / "db", keys),
+        "without": Worker(scratch / "without", scratch / "db", keys),
     }
-    result: dict[str, Any] = {"keys": n_keys, "rounds": rounds}
-    for name in WORK:
+    result: dict[str, Any] = {"keys": keys, "rounds": rounds}
+    for name in WORKLOADS:
         ns = compare(workers, name, rounds)
         result[name] = ns | {"cost": ns["with"] / ns["without"] - 1}
     result["counted"] = {build: worker.close() for build, worker in workers.items()}
@@ -154,22 +149,16 @@ def measure(scratch: Path, n_keys: int, rounds: int) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"{result['keys']:,} keys, all cached; nanoseconds per lookup, {result['rounds']} rounds in turns")
-    for name in WORK:
+    print(f"{result['keys']:,} keys, all cached; nanoseconds per lookup, best of {result['rounds']} rounds")
+    for name in WORKLOADS:
         row = result[name]
         print(f"  {name:12} {row['with']:7.1f} with counters, {row['without']:7.1f} without: {row['cost']:+.1%}")
     counted = result["counted"]
-    print(f"lookups the counters saw: {counted['with']:,} with, {counted['without']:,} without")
+    print(f"lookups counted: {counted['with']:,} with counters, {counted['without']:,} without")
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = figures.parser(__doc__)
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=15)
-    arguments = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as scratch:
-        result = measure(Path(scratch), arguments.keys, arguments.rounds)
-    figures.put_out(result, arguments.json, show)
+    run_in_scratch(__doc__, measure, show, argv, keys=1_000_000, rounds=15)
 
 
 if __name__ == "__main__":

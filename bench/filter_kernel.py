@@ -2,9 +2,8 @@
 
     python -m lsmkv_bench.filter_kernel [--quick] [--json]
 
-Rates are counted on four kinds of keys, none of them in the filter, with their 95 % interval. Times are of the
-thread's own clock, so that other processes hardly matter; those of single probes exclude hashing, calls from
-Python include all.
+Rates come from four kinds of keys that are not in the filter, with 95 % intervals. Times are CPU times of the
+thread. Times of single probes exclude hashing; times of calls from Python include everything.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ import math
 import platform
 import random
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from lsmkv_ext.filter.bloom import BlockedBloom, bits_for_fpr, designed_fpr, simd, use_simd
-from lsmkv_ext.unblocked import Blocked, Probes, Unblocked
 
-from . import figures
+from .native.classic_bloom import BlockedFilter, ClassicFilter, Probes
+from .standalone import make_parser, print_figures, thread_seconds
 
-# What a correct kernel measures, within 5 %.
+# Bits per key to false positive rate. A correct kernel is within 5 %.
 EXPECTED = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}
 
 KeyMaker = Callable[[int, random.Random], bytes]
@@ -54,8 +52,7 @@ def _keys(kind: str, start: int, stop: int, seed: int) -> Iterator[bytes]:
 def rates(n_keys: int, n_probes: int, wanted_hits: int) -> list[dict[str, Any]]:
     """One row per kind of key and bits per key.
 
-    A rare event needs many trials: filters of so many seeds are asked about each key that about `wanted_hits`
-    false positives are to be expected, whatever the rate. Seeds are as good as other keys: all hashes differ.
+    Each key probes enough filters, with different seeds, for about `wanted_hits` false positives at any rate.
     """
     return [row for kind in KINDS for row in _rates_of(kind, n_keys, n_probes, wanted_hits)]
 
@@ -97,13 +94,13 @@ def _rates_of(kind: str, n_keys: int, n_probes: int, wanted_hits: int) -> Iterat
 
 
 def _interval(hits: int, n: int) -> tuple[float, float]:
-    """95 %, of a count that is Poisson distributed, as a rate."""
+    """The 95 % interval of the rate; `hits` is Poisson distributed."""
     half = 1.96 * math.sqrt(hits)
     return (hits - half) / n, (hits + half) / n
 
 
-def _off(rows: list[dict[str, Any]]) -> list[str]:
-    """Those that are surely not within 5 % of what is expected: their whole interval lies outside."""
+def _wrong_rates(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows whose whole interval is more than 5 % off the expected rate."""
     return [
         f"{row['keys']} at {row['bits_per_key']} bits"
         for row in rows
@@ -116,11 +113,11 @@ def _best(measure: Callable[[], float], repeats: int = 5) -> float:
 
 
 def probe_times(sizes: dict[str, int], n_probes: int) -> list[dict[str, Any]]:
-    """Negative probes at 10 bits per key, in filters of several sizes, against an unblocked filter."""
+    """Negative probes at 10 bits per key, in blocked and classic filters of several sizes."""
     probes = Probes(n_probes, 5)
     rows = []
     for name, nbytes in sizes.items():
-        blocked, unblocked = Blocked(nbytes, 10_000, 1), Unblocked(nbytes, 7, 2)
+        blocked, classic = BlockedFilter(nbytes, 10_000, 1), ClassicFilter(nbytes, 7, 2)
         row = {
             "size": name,
             "bytes": nbytes,
@@ -128,43 +125,36 @@ def probe_times(sizes: dict[str, int], n_probes: int) -> list[dict[str, Any]]:
             "verify_ns": blocked.verify_ns,
             "batch_ns": _best(lambda b=blocked: b.batch_ns(probes)),  # type: ignore[misc]
             "single_ns": _best(lambda b=blocked: b.single_ns(probes)),  # type: ignore[misc]
-            "unblocked_ns": _best(lambda u=unblocked: u.single_ns(probes)),  # type: ignore[misc]
+            "classic_ns": _best(lambda c=classic: c.single_ns(probes)),  # type: ignore[misc]
         }
-        row["unblocked_over_batch"] = row["unblocked_ns"] / row["batch_ns"]
+        row["classic_over_batch"] = row["classic_ns"] / row["batch_ns"]
         rows.append(row)
     return rows
 
 
 def _portable_ns(nbytes: int, n_probes: int) -> tuple[float, float]:
-    """(SIMD, portable) ns per key of `test_many`, which alone obeys the switch."""
+    """(SIMD, portable) nanoseconds per key of `test_many`."""
     bloom = BlockedBloom(nbytes * 8 // 10, bits_per_key=10)
     keys = [b"%016d" % i for i in range(n_probes)]
-    fast = _best(lambda: _seconds(lambda: bloom.test_many(keys))) / n_probes * 1e9
+    fast = _best(lambda: thread_seconds(lambda: bloom.test_many(keys))) / n_probes * 1e9
     use_simd(False)
-    slow = _best(lambda: _seconds(lambda: bloom.test_many(keys))) / n_probes * 1e9
+    slow = _best(lambda: thread_seconds(lambda: bloom.test_many(keys))) / n_probes * 1e9
     use_simd(True)
     return fast, slow
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
-
-
 def from_python(n_keys: int) -> list[dict[str, Any]]:
-    """Adds and batch probes per second through the public class, and rbloom where it is installed.
+    """Adds and batch probes per second of the public class, and of rbloom if it is installed.
 
-    rbloom hashes with Python's `hash`, which a bytes object computes once and keeps: so once with keys never
-    hashed before, once with keys that were.
+    rbloom uses Python's `hash`, which a bytes object caches: it is measured with and without cached hashes.
     """
     rows = [_speed("lsmkv", n_keys, _LsmkvFilter, fresh=True)]
     try:
         import rbloom
     except ImportError:
-        print("rbloom is not installed: no comparison", file=sys.stderr)
+        print("rbloom is not installed, so there is no comparison with it", file=sys.stderr)
         return rows
-    rows.append(_speed("rbloom, fresh keys", n_keys, rbloom.Bloom, fresh=True))
+    rows.append(_speed("rbloom, new keys", n_keys, rbloom.Bloom, fresh=True))
     rows.append(_speed("rbloom, hashed keys", n_keys, rbloom.Bloom, fresh=False))
     for row in rows[1:]:
         row["adds_of_lsmkv"] = rows[0]["adds_per_second"] / row["adds_per_second"]
@@ -173,7 +163,7 @@ def from_python(n_keys: int) -> list[dict[str, Any]]:
 
 
 class _LsmkvFilter(BlockedBloom):
-    """Under rbloom's names."""
+    """With rbloom's method names."""
 
     def update(self, keys: list[bytes]) -> None:
         self.add_many(keys)
@@ -188,8 +178,8 @@ def _speed(name: str, n: int, make: Callable[[int, float], Any], fresh: bool) ->
         if fresh:
             members, others = ([bytes(bytearray(key)) for key in keys] for keys in (members, others))
         bloom = make(n, 0.01)
-        add_s = min(add_s, _seconds(lambda b=bloom, k=members: b.update(k)))
-        probe_s = min(probe_s, _seconds(lambda b=bloom, k=others: _test_all(b, k)))
+        add_s = min(add_s, thread_seconds(lambda b=bloom, k=members: b.update(k)))
+        probe_s = min(probe_s, thread_seconds(lambda b=bloom, k=others: _test_all(b, k)))
     return {"filter": name, "adds_per_second": n / add_s, "probes_per_second": n / probe_s}
 
 
@@ -214,22 +204,22 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    print(f"SIMD: {result['simd']}\n\nFalse positives, observed / expected (95 % of it)")
+    print(f"SIMD: {result['simd']}\n\nFalse positives: observed, observed / expected (95 % interval)")
     print("bits  expected " + "".join(f"{kind:>24}" for kind in KINDS))
     rows = {(row["keys"], row["bits_per_key"]): row for row in result["false_positives"]}
     for bits, expected in EXPECTED.items():
         print(f"{bits:>4} {expected:>9.4%} " + "".join(_cell(rows[kind, bits]) for kind in KINDS))
     worst = max(result["false_positives"], key=lambda row: abs(row["of_expected"] - 1))
     where = f"{worst['keys']} at {worst['bits_per_key']} bits"
-    print(f"farthest from what is expected: {where}, {worst['of_expected']:.3f} of it")
-    print(f"surely not within 5 %: {', '.join(_off(result['false_positives'])) or 'none'}")
+    print(f"largest deviation: {where}, {worst['of_expected']:.3f} of the expected rate")
+    print(f"more than 5 % off: {', '.join(_wrong_rates(result['false_positives'])) or 'none'}")
     print(f"false negatives: {sum(row['false_negatives'] for row in result['false_positives'])}")
-    print("\nNanoseconds per negative probe at 10 bits per key (thread time, hashing excluded)")
-    print("    size    batch   single  unblocked  unblocked/batch     add  verify")
+    print("\nNanoseconds per negative probe at 10 bits per key (CPU time, without hashing)")
+    print("    size    batch   single    classic    classic/batch     add  verify")
     for row in result["probes"]:
         print(
-            f"{row['size']:>8} {row['batch_ns']:8.1f} {row['single_ns']:8.1f} {row['unblocked_ns']:10.1f} "
-            f"{row['unblocked_over_batch']:16.1f} {row['add_ns']:7.1f} {row['verify_ns']:7.1f}"
+            f"{row['size']:>8} {row['batch_ns']:8.1f} {row['single_ns']:8.1f} {row['classic_ns']:10.1f} "
+            f"{row['classic_over_batch']:16.1f} {row['add_ns']:7.1f} {row['verify_ns']:7.1f}"
         )
     both = result["test_many_ns"]
     print(f"\ntest_many, 256 KiB: {both['simd']:.0f} ns with SIMD, {both['portable']:.0f} ns without")
@@ -248,11 +238,10 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = figures.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="small filters, few probes: a few seconds")
+    parser = make_parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="small filters and few probes, for a few seconds")
     arguments = parser.parse_args(argv)
-    result = measure(arguments.quick)
-    figures.put_out(result, arguments.json, show)
+    print_figures(measure(arguments.quick), arguments.json, show)
 
 
 if __name__ == "__main__":

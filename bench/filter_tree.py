@@ -1,12 +1,11 @@
-"""What filters do in a whole tree: wasted reads, the best split of memory, memory given back, the cost of
-more levels, of checking new filters, and of rebuilding them.
+"""Measures filters in a whole tree: wasted reads, allocation of memory over the levels, and the costs of more
+levels, of verifying new filters and of rebuilding them.
 
     python -m lsmkv_bench.filter_tree [--keys N] [--rebuild-keys N] [--json]
 
-One database, L0 above at least three full levels; of it copies that differ in nothing but their filters, so that
-all measurements see the same tables. Times are of the thread's own clock where one
-thread does the work. Lookups in trees of another shape are timed in small portions, now in the one tree, now in
-the other; the best time of each portion counts, so that other processes hardly matter.
+One database has L0 above at least three full levels. Its copies differ only in their filters, so all
+measurements use the same tables. Times of a single thread are CPU times. Lookups in trees of different shapes
+take turns in small portions, and the best time of each portion counts.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import math
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lsmkv
 
-from . import figures
+from .standalone import best_in_turns, run_in_scratch, thread_seconds
 
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 128 << 10,
@@ -35,7 +33,7 @@ OPTIONS: dict[str, Any] = {
     "wal": None,
 }
 BATCH = 1000
-PORTION = 1000  # lookups timed at once
+PORTION = 1000  # lookups per measurement
 BUSY = ("num-running-jobs", "pending-compaction-bytes")
 
 
@@ -44,14 +42,14 @@ def _key(n: int) -> bytes:
 
 
 def _missing(n: int) -> bytes:
-    """As random as the keys, within their range, and never one of them (they have 16 characters)."""
+    """An absent key in the range of the keys, which have 16 characters."""
     return _key(n) + b"-"
 
 
 def build(path: Path, n_keys: int, *, thin: Path) -> None:
-    """Random keys, then more of the same until L0 holds three tables and every level below its share.
+    """Write random keys until L0 has three tables and the levels below are full.
 
-    A copy of the moment when it held one table, so that there was one in each level to ask, goes to `thin`.
+    `thin` gets a copy with one table in L0, where a lookup probes one table per level.
     """
     with lsmkv.open(path, **OPTIONS) as db:
         _load(db, n_keys, [b"value%015d" % i for i in range(1000)])
@@ -76,7 +74,7 @@ def _load(db: lsmkv.DB, n_keys: int, values: list[bytes]) -> None:
 
 
 def _settle(db: lsmkv.DB) -> None:
-    """Waits until nothing is left to compact."""
+    """Wait until there is nothing to compact."""
     while any(db.property("lsmkv." + name) != "0" for name in BUSY):
         time.sleep(0.02)
 
@@ -97,18 +95,18 @@ def shape(db: lsmkv.DB) -> list[dict[str, Any]]:
 
 
 def misses(db: lsmkv.DB, n: int) -> dict[str, Any]:
-    """Lookups for keys that are not there: how many wasted reads, and what one lookup costs."""
-    asked = [_missing(i) for i in range(n)]
+    """Lookups of absent keys: wasted reads, and the time per lookup."""
+    keys = [_missing(i) for i in range(n)]
     db.reset_stats()
-    _each(db.get, asked)
+    _each(db.get, keys)
     stats = db.stats()
-    best = min(_thread_seconds(lambda: _each(db.get, asked)) for _ in range(5))
+    best = min(thread_seconds(lambda: _each(db.get, keys)) for _ in range(5))
     total = stats.total.filter
     lookups = stats.reads.gets
     return {
-        "reads_in_vain_per_lookup": (total.false_positives + total.unfiltered) / lookups,
+        "wasted_reads_per_lookup": (total.false_positives + total.unfiltered) / lookups,
         "tables_per_lookup": total.lookups / lookups,
-        "reads_in_vain_per_table": (total.false_positives + total.unfiltered) / total.lookups,
+        "wasted_reads_per_table": (total.false_positives + total.unfiltered) / total.lookups,
         "touched_per_lookup": (stats.cache.hits + stats.reads.disk_reads) / lookups,
         "observed_fpr": total.observed_fpr,
         "designed_fpr": total.designed_fpr,
@@ -122,7 +120,7 @@ def misses(db: lsmkv.DB, n: int) -> dict[str, Any]:
 
 
 def levels_cost(trees: dict[str, Path], n: int, n_keys: int, rounds: int = 15) -> dict[str, Any]:
-    """Nanoseconds of a lookup for nothing in each tree, and how many tables it asks there."""
+    """Nanoseconds per lookup of an absent key in each tree, and the tables that it probes."""
     found: dict[str, Any] = {}
     portions = [[_missing(i) for i in range(at, at + PORTION)] for at in range(0, n, PORTION)]
     with contextlib.ExitStack() as stack:
@@ -135,25 +133,15 @@ def levels_cost(trees: dict[str, Path], n: int, n_keys: int, rounds: int = 15) -
             stats = db.stats()
             found[name] = {"tables_per_lookup": stats.total.filter.lookups / stats.reads.gets}
             gets[name] = db.get
-        best = _alternating(gets, portions, rounds)
+        timers = {name: partial(_time_portion, get, portions) for name, get in gets.items()}
+        best = best_in_turns(timers, len(portions), rounds)
     for name, seconds in best.items():
         found[name]["ns_per_lookup"] = seconds / n * 1e9
     return found
 
 
-def _alternating(
-    gets: dict[str, Callable[[bytes], Any]], portions: list[list[bytes]], rounds: int
-) -> dict[str, float]:
-    """Seconds for all portions: of each the best of all rounds, in which the trees take turns."""
-    best = {name: [math.inf] * len(portions) for name in gets}
-    order = list(gets)
-    for _ in range(rounds):
-        for i, keys in enumerate(portions):
-            for name in order:
-                seconds = _thread_seconds(lambda g=gets[name], k=keys: _each(g, k))  # type: ignore[misc]
-                best[name][i] = min(best[name][i], seconds)
-            order.reverse()
-    return {name: sum(seconds) for name, seconds in best.items()}
+def _time_portion(get: Callable[[bytes], Any], portions: list[list[bytes]], portion: int) -> float:
+    return thread_seconds(lambda: _each(get, portions[portion]))
 
 
 def _bits(level: Any) -> float:
@@ -165,30 +153,24 @@ def _each(get: Callable[[bytes], Any], keys: Iterable[bytes]) -> None:
         get(key)
 
 
-def _thread_seconds(work: Callable[[], Any]) -> float:
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
-
-
 def _timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds on the wall, and processor seconds of all threads."""
+    """Wall seconds, and CPU seconds of all threads."""
     wall, cpu = time.monotonic(), time.process_time()
     work()
     return time.monotonic() - wall, time.process_time() - cpu
 
 
 def with_options(path: Path, n: int, n_keys: int, **options: Any) -> dict[str, Any]:
-    """Gives a copy of the tree the filters of `options`, then reads through a handle that never changes it."""
+    """Rebuild the filters of a copy with `options`, and measure lookups in the read-only copy."""
     copy = path.with_name("copy")
-    _refiltered(path, copy, options)
+    _copy_with_filters(path, copy, options)
     with lsmkv.open(copy, "r", **OPTIONS) as db:
         _each(db.get, [_key(i) for i in range(0, n_keys, 7)])
         return misses(db, n) | {"tree": shape(db)}
 
 
-def _refiltered(path: Path, copy: Path, options: dict[str, Any]) -> None:
-    """Once more where the database found the time to tidy up its L0 meanwhile: that would be another tree."""
+def _copy_with_filters(path: Path, copy: Path, options: dict[str, Any]) -> None:
+    """Retry if an idle compaction changed the tree."""
     with lsmkv.open(path, "r", **OPTIONS) as db:
         before = _counts(db)
     for _ in range(10):
@@ -200,7 +182,7 @@ def _refiltered(path: Path, copy: Path, options: dict[str, Any]) -> None:
         with lsmkv.open(copy, "r", **OPTIONS) as db:
             if _counts(db) == before:
                 return
-    raise RuntimeError("the tree does not stay as it is while its filters are rebuilt")
+    raise RuntimeError("compactions change the tree while its filters are rebuilt")
 
 
 def _counts(db: lsmkv.DB) -> list[tuple[int, int, int]]:
@@ -208,10 +190,9 @@ def _counts(db: lsmkv.DB) -> list[tuple[int, int, int]]:
 
 
 def rebuild_against_compaction(path: Path, n_keys: int) -> dict[str, Any]:
-    """A compaction of all data with filters of 6 bits, then new filters of 12 bits for the same tables.
+    """Time a compaction of all data with 6-bit filters, then a rebuild of the filters with 12 bits.
 
-    Values of 100 bytes of which half are random. So that no table can stay as it is, a few keys from
-    everywhere are written again before the compaction.
+    Values have 100 bytes, half of them random. Updates all over the key space prevent trivial moves.
     """
     rng = random.Random(2)
     with lsmkv.open(path, wal=None, bits_per_key=6.0) as db:
@@ -239,50 +220,47 @@ def rebuild_against_compaction(path: Path, n_keys: int) -> dict[str, Any]:
 
 
 def _verify_share(before: Any, after: Any) -> float:
-    """Of the time in which tables were built: what the check of their new filters took."""
+    """The share of verifying new filters in the time of flushes and compactions."""
     spent = {
-        name: getattr(after, name) - getattr(before, name)
-        for name in ("filter_verify_ns", "flush_ns", "compaction_ns")
+        name: getattr(after, name) - getattr(before, name) for name in ("filter_verify_ns", "flush_ns", "compaction_ns")
     }
     return spent["filter_verify_ns"] / (spent["flush_ns"] + spent["compaction_ns"])
 
 
 def verify_share_of_flushes(path: Path, n_keys: int) -> float:
-    """Flushes of keys without values: nothing else to build but keys and filter, so the largest share."""
+    """The share in flushes of keys without values, where it is largest."""
     with lsmkv.open(path, wal=None) as db:
         before = dataclasses.replace(db.background)
         _load(db, n_keys, [b""])
         return _verify_share(before, db.background)
 
 
-def measure(scratch: Path, n_keys: int, rebuild_keys: int) -> dict[str, Any]:
-    path, thin, n = scratch / "tree", scratch / "thin", min(n_keys, 200_000)
+def measure(scratch: Path, keys: int, rebuild_keys: int) -> dict[str, Any]:
+    path, thin, n = scratch / "tree", scratch / "thin", min(keys, 200_000)
     one = scratch / "one"
-    build(path, n_keys, thin=thin)
+    build(path, keys, thin=thin)
     shutil.copytree(thin, one)
     with lsmkv.open(one, **OPTIONS) as db:
         db.compact_range()
-    costs = levels_cost({"one": one, "four": thin, "six": path}, n, n_keys)
-    uniform = with_options(path, n, n_keys, bits_per_key=10.0)
+    costs = levels_cost({"one": one, "four": thin, "six": path}, n, keys)
+    uniform = with_options(path, n, keys, bits_per_key=10.0)
     memory = uniform["filter_bytes"]
-    auto = with_options(path, n, n_keys, bits_per_key="auto", filter_memory=memory)
-    hits = with_options(
-        path, n, n_keys, bits_per_key=10.0, filter_memory=None, optimize_filters_for_hits=True
-    )
+    auto = with_options(path, n, keys, bits_per_key="auto", filter_memory=memory)
+    hits = with_options(path, n, keys, bits_per_key=10.0, filter_memory=None, optimize_filters_for_hits=True)
     return {
-        "keys": n_keys,
+        "keys": keys,
         "tree": uniform["tree"],
         "uniform": uniform,
         "auto": auto,
         "for_hits": hits,
-        "auto_over_uniform": auto["reads_in_vain_per_lookup"] / uniform["reads_in_vain_per_lookup"],
+        "auto_over_uniform": auto["wasted_reads_per_lookup"] / uniform["wasted_reads_per_lookup"],
         "auto_memory_ratio": auto["filter_bytes"] / memory,
-        "memory_given_back": 1 - hits["filter_bytes"] / memory,
+        "memory_saved": 1 - hits["filter_bytes"] / memory,
         "levels": costs,
         "levels_cost": costs["four"]["ns_per_lookup"] / costs["one"]["ns_per_lookup"],
         "runs_cost": costs["six"]["ns_per_lookup"] / costs["one"]["ns_per_lookup"],
         "rebuild": rebuild_against_compaction(scratch / "rebuild", rebuild_keys),
-        "verify_share_of_flushes": verify_share_of_flushes(scratch / "flushes", min(n_keys, 1_000_000)),
+        "verify_share_of_flushes": verify_share_of_flushes(scratch / "flushes", min(keys, 1_000_000)),
     }
 
 
@@ -290,12 +268,12 @@ def show(result: dict[str, Any]) -> None:
     print(f"{result['keys']:,} keys")
     for row in result["tree"]:
         print(f"  L{row['level']}: {row['files']:4} files {row['entries']:10,} entries")
-    print("\nLookups for keys that are not there        uniform 10      auto  for hits")
+    print("\nLookups of absent keys                     uniform 10      auto  for hits")
     shown = [result[name] for name in ("uniform", "auto", "for_hits")]
     for name, form in (
         ("tables_per_lookup", "10.2f"),
-        ("reads_in_vain_per_table", "10.3%"),
-        ("reads_in_vain_per_lookup", "10.3%"),
+        ("wasted_reads_per_table", "10.3%"),
+        ("wasted_reads_per_lookup", "10.3%"),
         ("filter_bytes", "10,"),
         ("us_per_lookup", "10.3f"),
     ):
@@ -303,37 +281,31 @@ def show(result: dict[str, Any]) -> None:
     for name in ("uniform", "auto", "for_hits"):
         print(f"  bits per key by level, {name}: {result[name]['bits_per_level']}")
     print(
-        f"\nauto: {result['auto_over_uniform']:.2f} of the wasted reads of uniform bits, at"
-        f" {result['auto_memory_ratio']:.2f} of the memory"
+        f"\nauto: {result['auto_over_uniform']:.2f} times the wasted reads of uniform bits, with"
+        f" {result['auto_memory_ratio']:.2f} times the memory"
     )
-    print(f"optimize_filters_for_hits gives back {result['memory_given_back']:.1%} of filter memory")
-    print("a lookup for nothing:")
+    print(f"optimize_filters_for_hits saves {result['memory_saved']:.1%} of filter memory")
+    print("lookup of an absent key:")
     for name, cost in result["levels"].items():
-        print(f"  {name:>4}: {cost['tables_per_lookup']:.2f} tables to ask, {cost['ns_per_lookup']:.0f} ns")
+        print(f"  {name:>4}: {cost['tables_per_lookup']:.2f} tables, {cost['ns_per_lookup']:.0f} ns")
     print(
-        f"  {result['levels_cost']:.2f} times as much in L0 to L3 as in one level,"
+        f"  {result['levels_cost']:.2f} times the time of one level with one table in each of L0 to L3,"
         f" {result['runs_cost']:.2f} times with three tables in L0"
     )
     rebuild = result["rebuild"]
     print(
-        f"{rebuild['keys']:,} keys, filters from 6 to 12 bits: {rebuild['wall_ratio']:.2f} of the"
-        f" time of their compaction, {rebuild['cpu_ratio']:.2f} of its processor time"
+        f"rebuilding the filters of {rebuild['keys']:,} keys from 6 to 12 bits: {rebuild['wall_ratio']:.2f} of the"
+        f" time of their compaction, {rebuild['cpu_ratio']:.2f} of its CPU time"
         f" ({rebuild['rebuild_wall_s']:.2f} s and {rebuild['compaction_wall_s']:.2f} s)"
     )
     print(
-        f"checking new filters: {rebuild['verify_share']:.1%} of that compaction,"
+        f"verifying new filters: {rebuild['verify_share']:.1%} of that compaction,"
         f" {result['verify_share_of_flushes']:.1%} of flushes of keys without values"
     )
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = figures.parser(__doc__)
-    parser.add_argument("--keys", type=int, default=4_000_000, help="in the tree")
-    parser.add_argument("--rebuild-keys", type=int, default=5_000_000)
-    arguments = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as scratch:
-        result = measure(Path(scratch), arguments.keys, arguments.rebuild_keys)
-    figures.put_out(result, arguments.json, show)
+    run_in_scratch(__doc__, measure, show, argv, keys=4_000_000, rebuild_keys=5_000_000)
 
 
 if __name__ == "__main__":

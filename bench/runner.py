@@ -1,4 +1,4 @@
-"""Runs every engine in a fresh process, step by step in rotating order, and gathers what the workers say."""
+"""Runs all engines side by side: one worker process per engine, which take turns step by step."""
 
 from __future__ import annotations
 
@@ -11,150 +11,110 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
-from .engines import Missing, engine_class, version_of
+from .engines import NotInstalled, engine_class, version_of
+from .report.machine import machine
+from .report.results import Results
 from .settings import Settings
-from .steps import parse_steps
-from .work import check_words
-from .worker import REFUSED, WRONG
-from .workloads import find
-
-SCHEMA = 1
+from .worker import REFUSED, WRONG_ANSWER
+from .workloads.benchmark_list import parse_steps
+from .workloads.operations import check_distributions
+from .workloads.registry import find
 
 
 class RunFailed(Exception):
-    """An engine gave a wrong answer, could not begin, or its process died."""
-
-
-@dataclass
-class Gathered:
-    """All results of one invocation."""
-
-    settings: Settings
-    results: list[dict[str, Any]] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    mappings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    skipped: list[dict[str, str]] = field(default_factory=list)
-    machine: dict[str, Any] = field(default_factory=dict)
-    command: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "command": self.command,
-            "machine": self.machine,
-            "versions": self.versions,
-            "left_out": self.left_out,
-            "settings": self.settings.to_dict(),
-            "mappings": self.mappings,
-            "skipped": self.skipped,
-            "results": self.results,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Gathered:
-        if data.get("schema") != SCHEMA:
-            raise ValueError(f"result file has schema {data.get('schema')!r}, this program reads {SCHEMA}")
-        names = ("results", "versions", "left_out", "mappings", "skipped", "machine", "command")
-        try:
-            return cls(Settings.from_dict(data["settings"]), **{name: data[name] for name in names})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"result file is not complete: {error}") from None
+    """A wrong answer, or a worker that could not start or died."""
 
 
 Listener = Callable[[dict[str, Any]], None]
 
 
 def rotation(engines: list[str], turn: int) -> list[str]:
-    """The engines' order: each one comes first in turn."""
+    """The engines in the order of this turn: each is first once."""
     shift = turn % len(engines) if engines else 0
     return engines[shift:] + engines[:shift]
 
 
-def installed(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
-    """Versions of the engines that are there, and why the others are not."""
+def usable_engines(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
+    """The versions of the engines that can run, and the reasons why others cannot."""
     versions: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for name in settings.engines:
         try:
             version = version_of(name)
-        except Missing as error:
+        except NotInstalled as error:
             left_out[name] = str(error)
             continue
-        longest = engine_class(name).max_key
-        if longest is not None and settings.key_size > longest:
-            left_out[name] = f"{name}: its keys have at most {longest} bytes, not {settings.key_size}"
+        max_key = engine_class(name).max_key
+        if max_key is not None and settings.key_size > max_key:
+            left_out[name] = f"{name}: keys are limited to {max_key} bytes, key_size is {settings.key_size}"
         else:
             versions[name] = version
     return versions, left_out
 
 
-def run_all(settings: Settings, listen: Listener) -> Gathered:
-    from .machine import machine
-
+def run_all(settings: Settings, listen: Listener) -> Results:
     settings.resolved()
     steps = parse_steps(settings.benchmarks)
     for step in steps:
-        cfg = find(step.name).settings(settings.but(step.flags))
-        check_words(cfg.resolved())
-    versions, left_out = installed(settings)
+        cfg = find(step.name).settings(settings.with_flags(step.flags))
+        check_distributions(cfg.resolved())
+    versions, left_out = usable_engines(settings)
     if not versions:
-        raise RunFailed("no engine is left to run: " + "; ".join(left_out.values()))
-    gathered = Gathered(settings, versions=versions, left_out=left_out)
+        raise RunFailed("no engine to run: " + "; ".join(left_out.values()))
+    results = Results(settings, versions=versions, left_out=left_out)
     root = settings.db or tempfile.mkdtemp(prefix="lsmkv-bench-")
     os.makedirs(root, exist_ok=True)
-    gathered.machine = machine(root)
+    results.machine = machine(root)
     try:
         for run in range(settings.runs):
             listen({"event": "run", "engines": list(versions), "run": run})
-            _run_once(run, len(steps), root, gathered, listen)
+            _run_once(run, len(steps), root, results, listen)
     finally:
         if settings.db is None:
             shutil.rmtree(root, ignore_errors=True)
-    return gathered
+    return results
 
 
-def _run_once(run: int, steps: int, root: str, gathered: Gathered, listen: Listener) -> None:
-    """Every engine does the first step, then every engine the second: what is compared was measured seconds apart."""
-    names = list(gathered.versions)
-    with ExitStack() as workers:
-        team = {name: workers.enter_context(Worker(name, run, root, gathered, listen)) for name in names}
-        for worker in team.values():
-            worker.get_ready()
+def _run_once(run: int, steps: int, root: str, results: Results, listen: Listener) -> None:
+    """All engines run the first step, then all run the second: they are compared seconds apart."""
+    names = list(results.versions)
+    with ExitStack() as stack:
+        workers = {name: stack.enter_context(Worker(name, run, root, results, listen)) for name in names}
+        for worker in workers.values():
+            worker.prepare()
         for step in range(steps):
             for name in rotation(names, run + step):
-                team[name].take_turn()
-        for worker in team.values():
+                workers[name].run_step()
+        for worker in workers.values():
             worker.finish()
 
 
-# In every folder that a run made, so that no other is ever removed: a user's own may have an engine's name.
-MARK = "made-by-lsmkv-bench"
+# Marks the folders that a run created. Only those are ever deleted.
+MARKER = "made-by-lsmkv-bench"
 
 
 def _make_empty(folder: str) -> None:
-    """A new folder in the place of what an earlier run left there."""
+    """Create the folder, in place of one that an earlier run left."""
     if os.path.isdir(folder) and os.listdir(folder):
-        if not os.path.isfile(os.path.join(folder, MARK)):
-            raise ValueError(f"{folder} is in the way: no run of lsmkv-bench made it, so none removes it")
+        if not os.path.isfile(os.path.join(folder, MARKER)):
+            raise ValueError(f"{folder} exists and was not created by lsmkv-bench; remove it or choose another --db")
         shutil.rmtree(folder)
     os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, MARK), "w", encoding="utf-8"):
+    with open(os.path.join(folder, MARKER), "w", encoding="utf-8"):
         pass
 
 
 class Worker:
-    """One engine's process. It stands still, its background threads too, while it is another's turn."""
+    """The process of one engine. It is stopped, with its background threads, while another engine runs."""
 
-    def __init__(self, engine: str, run: int, root: str, gathered: Gathered, listen: Listener) -> None:
+    def __init__(self, engine: str, run: int, root: str, results: Results, listen: Listener) -> None:
         self.engine = engine
         self.run = run
-        self.gathered = gathered
+        self.results = results
         self.listen = listen
-        settings = gathered.settings
+        settings = results.settings
         self.folder = os.path.join(root, engine)
         if not settings.use_existing_db:
             _make_empty(self.folder)
@@ -174,36 +134,37 @@ class Worker:
         if not self.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def get_ready(self) -> None:
-        """Imports, and what the timer costs: also a turn, in which nobody else runs."""
-        orders = {"settings": self.gathered.settings.to_dict(), "engine": self.engine, "folder": self.folder}
-        self.process.send_signal(signal.SIGCONT)
-        self._say({**orders, "keep": self.keep})
-        self._hear("ready")
-        self.process.send_signal(signal.SIGSTOP)
+    def prepare(self) -> None:
+        """Import modules and measure the cost of the timer, while no other worker runs."""
+        settings = self.results.settings.to_dict()
+        command = {"settings": settings, "engine": self.engine, "folder": self.folder, "keep": self.keep}
+        self._take_turn(command, "ready")
 
-    def take_turn(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-        self._say({"go": True})
-        self._hear("turn")
-        self.process.send_signal(signal.SIGSTOP)
+    def run_step(self) -> None:
+        self._take_turn({"go": True}, "turn")
 
     def finish(self) -> None:
         self.process.send_signal(signal.SIGCONT)
-        self._say({"go": False})
-        self._hear("end")
+        self._send({"go": False})
+        self._receive("end")
         self._check(self.process.wait())
 
-    def _say(self, words: dict[str, Any]) -> None:
+    def _take_turn(self, command: dict[str, Any], last: str) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self._send(command)
+        self._receive(last)
+        self.process.send_signal(signal.SIGSTOP)
+
+    def _send(self, command: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             self._check(self.process.wait())
 
-    def _hear(self, last: str) -> None:
-        """Takes what the worker says up to the event `last`."""
+    def _receive(self, last: str) -> None:
+        """Handle events until the event `last`."""
         assert self.process.stdout is not None
         message = ""
         for line in self.process.stdout:
@@ -211,25 +172,25 @@ class Worker:
             if event["event"] == last:
                 return
             message = event.get("message", message)
-            self._take(event)
+            self._handle(event)
         self._check(self.process.wait(), message)
 
     def _check(self, code: int, message: str = "") -> None:
-        if code == WRONG:
+        if code == WRONG_ANSWER:
             raise RunFailed(f"{self.engine} gave a wrong answer: {message}")
         if code == REFUSED:
             raise RunFailed(f"{self.engine}: {message}")
         if code:
             raise RunFailed(f"{self.engine}: {message or f'its process ended with {code}'}")
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _handle(self, event: dict[str, Any]) -> None:
         event.update(engine=self.engine, run=self.run)
-        gathered = self.gathered
+        results = self.results
         if event["event"] == "result":
             event["result"].update(engine=self.engine, run=self.run)
-            gathered.results.append(event["result"])
+            results.results.append(event["result"])
         elif event["event"] == "mapping":
-            gathered.mappings.setdefault(self.engine, event["mapping"])
+            results.mappings.setdefault(self.engine, event["mapping"])
         elif event["event"] == "skip" and self.run == 0:
-            gathered.skipped.append({key: event[key] for key in ("engine", "workload", "message")})
+            results.skipped.append({key: event[key] for key in ("engine", "workload", "message")})
         self.listen(event)

@@ -1,4 +1,4 @@
-"""Everything a run depends on, as one value that travels to the worker processes as JSON."""
+"""The settings of a run. The runner sends them to the worker processes as JSON."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from .units import parse_bool, parse_count, parse_size
+
 MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. Names are db_bench's where it has one. Sizes in bytes, None means "as `num`" or "no limit"."""
+    """The flags of a run, under db_bench's names. Sizes are in bytes; None means `num` or no limit."""
 
-    benchmarks: str = (
-        "fillseq,fillrandom,overwrite,readrandom,readmissing,readhot,readseq,readreverse,seekrandom"
-    )
+    benchmarks: str = "fillseq,fillrandom,overwrite,readrandom,readmissing,readhot,readseq,readreverse,seekrandom"
     engines: tuple[str, ...] = ("lsmkv", "rocksdb", "leveldb", "lmdb", "dict")
     db: str | None = None
     use_existing_db: bool = False
@@ -55,8 +55,7 @@ class Settings:
     engine_options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def resolved(self) -> Settings:
-        """Checked, and with the memory budget split: what the write buffers may hold at most, the rest is block
-        cache."""
+        """Validate. With a memory budget, the block cache gets what two write buffers leave."""
         self._check()
         if self.memory_budget is None:
             return self
@@ -69,52 +68,50 @@ class Settings:
         return replace(self, cache_size=self.memory_budget - buffers)
 
     def _check(self) -> None:
-        for name, least in LEAST.items():
+        for name, minimum in MINIMUM.items():
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+            if value is not None and value < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, not {value}")
         for name in ("duration", "report_interval_seconds"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be a number of seconds, not {getattr(self, name)}")
         if not self.engines:
-            raise ValueError("no engines given")
+            raise ValueError("no engines")
         if len(set(self.engines)) < len(self.engines):
-            raise ValueError(f"an engine is named twice: {', '.join(self.engines)}")
+            raise ValueError(f"duplicate engine: {', '.join(self.engines)}")
         if not (self.bits_per_key == "auto" or self.peer_bits_per_key >= 0):
             raise ValueError(f"bits_per_key must be at least 0, not {self.bits_per_key}")
         if self.value_size_distribution in ("uniform", "normal") and self.value_size_min > self.value_size_max:
-            raise ValueError(
-                f"value_size_min {self.value_size_min} is above value_size_max {self.value_size_max}"
-            )
+            raise ValueError(f"value_size_min {self.value_size_min} is above value_size_max {self.value_size_max}")
         if self.sync and self.disable_wal:
-            raise ValueError("sync needs the log that disable_wal turns off")
+            raise ValueError("sync needs the log, which disable_wal turns off")
         if self.compression not in ("lz4", "none"):
-            raise ValueError(f"compression {self.compression!r} is not lz4 or none")
+            raise ValueError(f"compression must be lz4 or none, not {self.compression!r}")
         if not 0 < self.compression_ratio <= 1:
             raise ValueError(f"compression_ratio must be above 0 and at most 1, not {self.compression_ratio}")
         if self.readwritepercent > 100:
             raise ValueError(f"readwritepercent must be at most 100, not {self.readwritepercent}")
         if self.num > 10**self.key_size:
-            raise ValueError(f"key_size {self.key_size} is too small for {self.num} keys of decimal digits")
+            raise ValueError(f"key_size {self.key_size} has too few digits for {self.num} keys")
 
     @property
     def peer_cache_size(self) -> int:
-        """What a peer's block cache gets: lsmkv's borrows one idle write buffer, so theirs is larger by that."""
+        """A peer's block cache. lsmkv's cache borrows an idle write buffer, so peers get that much more."""
         return self.cache_size + self.write_buffer_size
 
     @property
     def peer_bits_per_key(self) -> float:
-        """What a peer's filters get: "auto" has 10 bits per key to spread."""
+        """A peer's filter size; "auto" spreads 10 bits per key."""
         return 10.0 if isinstance(self.bits_per_key, str) else self.bits_per_key
 
-    def but(self, changes: dict[str, str]) -> Settings:
-        """A copy with fields given as text, as in `fillsync:threads=8`."""
+    def with_flags(self, changes: dict[str, str]) -> Settings:
+        """A copy with some fields changed, given as text as in `fillsync:threads=8`."""
         known = {f.name: f for f in fields(self)}
         typed: dict[str, Any] = {}
         for name, text in changes.items():
             name = ALIASES.get(name.replace("-", "_"), name.replace("-", "_"))
             if name not in known or name in NOT_PER_STEP:
-                raise ValueError(f"{name!r} cannot be set for one benchmark")
+                raise ValueError(f"{name!r} cannot be set for a single benchmark")
             typed[name] = parse_field(str(known[name].type), text)
         return replace(self, **typed)
 
@@ -138,46 +135,16 @@ NOT_PER_STEP = {
     "key_size",
     "seed",
 }
-LEAST = {
+MINIMUM = {
     **dict.fromkeys(("runs", "num", "reads", "writes", "threads", "key_size", "batch_size"), 1),
     **dict.fromkeys(("block_size", "write_buffer_size", "max_write_buffers"), 1),
     **dict.fromkeys(("duration", "value_size", "value_size_min", "value_size_max", "seek_nexts", "cache_size"), 0),
     **dict.fromkeys(("seed", "rate", "readwritepercent", "check_every", "report_interval_seconds"), 0),
 }
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def parse_size(text: str) -> int:
-    """`4096`, `64k`, `64MB`, `1GiB` (powers of two)."""
-    plain = text.strip().lower().removesuffix("b").removesuffix("i").replace("_", "")
-    unit = plain[-1:] if plain[-1:] in UNITS else ""
-    try:
-        return int(float(plain.removesuffix(unit)) * UNITS[unit])
-    except (ValueError, OverflowError):
-        raise ValueError(f"not a size: {text!r}") from None
-
-
-def parse_bool(text: str) -> bool:
-    low = text.strip().lower()
-    if low in ("1", "true", "yes", "on"):
-        return True
-    if low in ("0", "false", "no", "off"):
-        return False
-    raise ValueError(f"not a yes or no: {text!r}")
-
-
-def parse_count(text: str) -> int:
-    """`1000000`, `1e6`, `1_000_000`, `10k`, `1M` (powers of ten)."""
-    plain = text.strip().lower().replace("_", "")
-    factor = {"k": 1000, "m": 1_000_000}.get(plain[-1:], 1)
-    try:
-        return int(float(plain if factor == 1 else plain[:-1]) * factor)
-    except (ValueError, OverflowError):
-        raise ValueError(f"not a number: {text!r}") from None
 
 
 def parse_field(kind: str, text: str) -> Any:
-    """`text` as a field of the annotated type `kind`."""
+    """Parse `text` for a field annotated as `kind`."""
     if kind.startswith("bool"):
         return "auto" if text == "auto" and "str" in kind else parse_bool(text)
     if kind.startswith("int"):

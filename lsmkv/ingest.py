@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
@@ -73,7 +73,7 @@ def check_sources(paths: Sequence[str]) -> None:
         if findings:
             raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
     spans = sorted(
-        ((meta_of(table, 0).range, table.path) for table in tables), key=lambda pair: pair[0].start or b""
+        ((table.meta.range, table.path) for table in tables), key=lambda pair: pair[0].start or b""
     )
     for low, high in pairwise(spans):
         if not low[0].before(high[0]):
@@ -129,35 +129,8 @@ def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[
         charge = versions.options.cache_index_and_filter_blocks
         table = Table(path, number, versions.cache, versions.fds, global_seq=seq, charge=charge)
         tables.append(table)
-        files.append(meta_of(table, number, seq))
+        files.append(table.meta)
     return tables, files
-
-
-def meta_of(table: Table, number: int, global_seq: int = 0) -> FileMeta:
-    """What the manifest has to know about a table that no job of ours described."""
-    p: dict[str, Any] = table.properties
-    f: dict[str, Any] = table.filter_info
-    return FileMeta(
-        number=number,
-        size=p["file_size"],
-        entries=p["n_entries"],
-        deletes=p["n_deletes"],
-        range_tombstones=p["n_range_tombstones"],
-        smallest=p["smallest"],
-        largest=p["largest"],
-        largest_exclusive=p["largest_exclusive"],
-        min_seq=global_seq or p["min_seq"],
-        max_seq=global_seq or p["max_seq"],
-        global_seq=global_seq,
-        raw_bytes=p["key_bytes"] + p["value_bytes"],
-        data_bytes=p["data_bytes"],
-        index_bytes=p["index_bytes"],
-        filter_bytes=f["bytes"],
-        filter_keys=f["n_keys"],
-        millibits=f["millibits"],
-        k=f["k"],
-        filter_level=f["level"],
-    )
 
 
 def _level_for(version: Version, busy: Sequence[CompactionPlan], files: Sequence[FileMeta]) -> int:

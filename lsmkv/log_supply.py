@@ -1,7 +1,7 @@
-"""Memtables and the logs behind them. One log is kept ready, so that a rotation does not wait for the disk.
+"""New memtables and their logs. One log is made ahead, so a rotation does not wait for the disk.
 
-A log made ahead cannot know the sequence number it will follow; its first record tells, as they have no
-gaps.
+A log made ahead does not know the sequence number that it follows. Its first record tells, because sequence numbers
+have no gaps.
 """
 
 from __future__ import annotations
@@ -13,48 +13,53 @@ from contextlib import suppress
 from lsmkv import filenames
 from lsmkv.errors import SyncError
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.port.finalization import Condition
-from lsmkv_ext.wal.log import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.port.finalization import Condition
+from lsmkv_ext.wal.writer import LogWriter
 
 log = logging.getLogger("lsmkv")
 
 
 class LogSupply:
-    """Of one database. `take` is for the holder of the writer's turn, `prepare` for one background thread."""
+    """The supply of one database.
+
+    The holder of the writer's turn calls `take`; one background thread calls `prepare`. The version set's lock guards
+    the state.
+    """
 
     def __init__(self, versions: VersionSet) -> None:
         self.versions = versions
-        self.wanted = False  # a log was taken, so another will be
-        self._spare: LogWriter | None = None
-        self.preparing = False  # a log is being made ahead
-        self._ending = False
-        self._changed = Condition(versions.lock)
+        self.wanted = False  # a log was taken, so another will be needed
+        self._spare: LogWriter | None = None  # the log made ahead
+        self.preparing = False
+        self._closing = False
+        self._prepared = Condition(versions.lock)
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
-        """An empty memtable and its log, durable by name; None without logging. Numbers only grow."""
+        """Return an empty memtable and its log, whose name is durable; None without logging. Numbers only grow."""
         with self.versions.lock:
-            # What is under way has the smaller number, and recovery reads logs by number: it goes first.
-            self._changed.wait_for(lambda: not self.preparing)
+            # A log being made has the smaller number, and recovery reads logs by number: it goes first.
+            self._prepared.wait_for(lambda: not self.preparing)
             writer, self._spare = self._spare, None
-            self.wanted = self.versions.options.wal is not None and not self._ending
-            # Under the lock: the next spare, which is wanted from here on, gets a larger one.
+            self.wanted = self.versions.options.wal is not None and not self._closing
+            # Under the lock: the next spare, wanted from here on, gets a larger number.
             number = self.versions.numbers.next() if writer is None else writer.number
         if writer is None:
             writer = self._create(number, last_seq)
         return new_memtable(self.versions, number), writer
 
     def give_back(self, memtable: Memtable) -> None:
-        """The log was taken and nothing written to it: it goes."""
+        """Remove the log of a memtable that was taken and never written to."""
         with suppress(FileNotFoundError):
             os.unlink(filenames.log_path(self.versions.directory, memtable.number))
 
     @property
     def short(self) -> bool:
-        """Whether `prepare` has something to do."""
+        """Whether a log is wanted and none is ready: `prepare` has something to do."""
         return self.wanted and self._spare is None
 
     def prepare(self) -> None:
+        """Make a log ahead if one is wanted."""
         with self.versions.lock:
             if not self.short:
                 return
@@ -66,23 +71,24 @@ class LogSupply:
             with self.versions.lock:
                 self._spare = writer
                 self.preparing = False
-                self._changed.notify_all()
+                self._prepared.notify_all()
 
     def stop_preparing(self) -> None:
-        """The database is about to close: a log made ahead now would be deleted unused."""
+        """Make no more logs ahead: the database is about to close and would delete them unused."""
         with self.versions.lock:
-            self._ending = True
+            self._closing = True
             self.wanted = False
 
     def _create(self, number: int, last_seq: int) -> LogWriter | None:
         versions = self.versions
         writer = new_log(versions, number, last_seq)
         if writer is not None:
-            # Before the first record: a synced record in a file whose name is lost would be lost with it.
+            # Before the first record: a synced record is lost with its file's name.
             versions.sync_directory()
         return writer
 
     def close(self) -> None:
+        """Remove the log made ahead."""
         with self.versions.lock:
             spare, self._spare = self._spare, None
         if spare is not None:
@@ -90,7 +96,10 @@ class LogSupply:
 
 
 def new_memtable(versions: VersionSet, number: int) -> Memtable:
-    """Empty, with the number its log has, or would have. Its index grows to what the last one needed."""
+    """Return an empty memtable with the number that its log has, or would have.
+
+    Its index grows to the size that the last one needed.
+    """
     expected = 0 if versions.active is None else versions.active.keys
     memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, expected)
     memtable.number = number
@@ -98,12 +107,13 @@ def new_memtable(versions: VersionSet, number: int) -> Memtable:
 
 
 def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | None:
+    """Create a log that follows `last_seq`; None without logging. A failed sync makes the database read-only."""
     mode = versions.options.wal
     if mode is None:
         return None
     path = filenames.log_path(versions.directory, number)
     try:
-        return LogWriter(path, number, mode=mode, previous_last_seq=last_seq, seed=versions.state.seed)
+        return LogWriter(path, number, mode=mode, previous_last_seq=last_seq)
     except SyncError as error:
         versions.poison(error)
         raise

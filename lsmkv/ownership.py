@@ -15,11 +15,11 @@ from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
 from lsmkv.version.manifest import MAGIC, MAX_CURRENT_BYTES, open_to_read, read_bounded
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
-from lsmkv_ext.wal.sync_watermark import damaged_places
+from lsmkv_ext.wal.sync_watermark import damaged_offsets
 
 TABLE_MAGIC = b"lsmkvSST"  # the last bytes of a table
 LOG_MAGIC = b"lsmkvlog"  # the first ones of a log
-NOTE_BYTES = 4096
+WATERMARK_BYTES = 4096
 STATS_BEGINS = b'{"pid": '
 OUR_CURRENT = re.compile(rb"MANIFEST-[0-9]+ ")  # where LevelDB's has a line break
 
@@ -55,7 +55,7 @@ def _contents_are_ours(path: str, name: str, kind: Kind, size: int) -> bool:
     if kind is Kind.MANIFEST:
         return _begins(path, MAGIC)
     if kind is Kind.SYNCED:
-        return size == NOTE_BYTES and not damaged_places(path)
+        return size == WATERMARK_BYTES and not damaged_offsets(path)
     if name.startswith(filenames.CURRENT):
         return _begins(path, b"MANIFEST-")
     if name.startswith(filenames.OPTIONS):

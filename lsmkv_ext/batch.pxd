@@ -1,33 +1,118 @@
-# Operations gathered for one atomic write. The bytes are the payload of the log record they will become (docs/format.md).
+# Operations: their only encoder and decoder, and the batch that gathers them. A batch's bytes are the payload of the log record
+# that it becomes. Byte grid: docs/format.md, "Write-ahead log".
+#
+# Whoever needs the operations of a payload (a write, a replay, a dump, a check) walks it with an OpCursor. The bodies are here
+# because put and replay inline them.
 
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.port.coding cimport get_varint, put_varint, varint_size
 
 cdef enum:
     OP_PUT = 0
     OP_DELETE = 1
     OP_DELETE_RANGE = 2
 
-ctypedef struct BatchC:
-    char* data
-    size_t used
-    size_t capacity
-    uint32_t count
-    uint32_t deletes            # of these; range tombstones too
-    uint64_t footprint          # what the entries will take in a memtable
-    int writers                 # calls that read `data` and may let the GIL go meanwhile: it must not move or change
-
-# Bytes-like arguments unpacked: bytes without a copy or a count, everything else through the buffer protocol.
-ctypedef struct Slice:
-    const char* data
-    size_t n
-
 cdef enum:
     MAX_BATCH_COUNT = (1 << 24) - 1
     MAX_BATCH_BYTES = 0x7ff00000        # 2 GiB less 1 MiB; a literal, since 1 << 31 overflows a C int
 
+ctypedef struct Operation:      # pointers are borrowed from the payload
+    int op
+    const char* key             # of a range: its start
+    size_t klen
+    const char* value           # of a range: its stop; NULL for a delete
+    size_t vlen
+    uint64_t seq
+
+ctypedef struct OpCursor:       # the rest of a payload; borrowed
+    const char* p
+    const char* end
+    uint32_t left               # operations
+    uint64_t seq                # of the next one
+
+
+cdef inline size_t op_size(int op, size_t klen, size_t vlen) noexcept nogil:
+    """Bytes of the encoded operation."""
+    if op == OP_DELETE:
+        return 1 + varint_size(klen) + klen
+    return 1 + varint_size(klen) + klen + varint_size(vlen) + vlen
+
+
+cdef inline char* op_encode(char* p, int op, const char* key, size_t klen, const char* value, size_t vlen) noexcept nogil:
+    """Writes op_size bytes; returns the byte after the last."""
+    p[0] = <char>op
+    p = put_varint(p + 1, klen)
+    memcpy(p, key, klen)
+    p += klen
+    if op != OP_DELETE:
+        p = put_varint(p, vlen)
+        memcpy(p, value, vlen)
+        p += vlen
+    return p
+
+
+cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, uint32_t count,
+                                  uint64_t first_seq) noexcept nogil:
+    """Sets the cursor in front of the first operation. Returns NULL or what is wrong with the payload."""
+    ops.p = payload
+    ops.end = payload + n
+    ops.left = count
+    ops.seq = first_seq
+    if count == 0 and n:
+        return b"a batch is longer than its operations"
+    return NULL
+
+
+cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
+    """Decodes the next operation and moves behind it. Returns NULL or what is wrong; it trusts no byte. For ops.left > 0."""
+    cdef const char* p = ops.p
+    cdef const char* end = ops.end
+    cdef uint64_t klen = 0, vlen = 0
+    if p >= end:
+        return b"a batch holds fewer operations than it says"
+    out.op = p[0]
+    p = get_varint(p + 1, end, &klen)
+    if p == NULL or out.op < OP_PUT or out.op > OP_DELETE_RANGE or klen > MAX_KEY or klen > <uint64_t>(end - p):
+        return b"a batch holds a malformed key"
+    out.key = p
+    out.klen = klen
+    out.value = NULL
+    p += klen
+    if out.op != OP_DELETE:
+        p = get_varint(p, end, &vlen)
+        if p == NULL or vlen > <uint64_t>(MAX_VALUE if out.op == OP_PUT else MAX_KEY) or vlen > <uint64_t>(end - p):
+            return b"a batch holds a malformed value"
+        out.value = p
+        p += vlen
+    out.vlen = vlen
+    out.seq = ops.seq
+    ops.p = p
+    ops.seq += 1
+    ops.left -= 1
+    if ops.left == 0 and p != end:
+        return b"a batch is longer than its operations"
+    return NULL
+
+
+# Decodes a whole payload: NULL or what is wrong with it.
+cdef const char* ops_problem(const char* payload, size_t n, uint32_t count) noexcept nogil
+# (name, key, value or None, seq)
+cdef tuple op_tuple(const Operation* op)
+
+
+# GIL-protected: BatchC, but for a large write, which reads `data` off the GIL and holds `writers` meanwhile.
+ctypedef struct BatchC:
+    char* data                  # owned
+    size_t used
+    size_t capacity
+    uint32_t count
+    uint32_t deletes            # of them; range deletes too
+    int writers                 # calls that read `data` and may release the GIL: it must not move or change
+
 cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
-cdef char* encode_op(char* p, int op, const char* key, size_t klen, const char* value, size_t vlen) noexcept nogil
-cdef size_t encoded_size(int op, size_t klen, size_t vlen) noexcept nogil
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1
 cdef int refuse_value(Py_ssize_t n) except -1

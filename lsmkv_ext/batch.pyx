@@ -2,13 +2,51 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from lsmkv_ext.port.coding cimport put_varint, varint_size
-from lsmkv_ext.memtable.memtable cimport entry_footprint
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
-from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT
+from lsmkv_ext.port.status cimport Status, fail_corrupt, raise_status, status_clear
 
 from lsmkv_ext.errors import OptionError
 
+cdef dict OP_NAMES = {OP_PUT: "put", OP_DELETE: "delete", OP_DELETE_RANGE: "delete_range"}
+
+
+# --- reading operations ----------------------------------------------------------------------------------------------
+
+cdef const char* ops_problem(const char* payload, size_t n, uint32_t count) noexcept nogil:
+    cdef OpCursor ops
+    cdef Operation op
+    cdef const char* problem = ops_begin(&ops, payload, n, count, 0)
+    while problem == NULL and ops.left:
+        problem = ops_next(&ops, &op)
+    return problem
+
+
+cdef tuple op_tuple(const Operation* op):
+    return OP_NAMES[op.op], op.key[:op.klen], None if op.value == NULL else op.value[:op.vlen], op.seq
+
+
+def decode_operations(bytes payload not None, uint32_t count, uint64_t first_seq):
+    """Return [(name, key, value or None, seq)] of a log record's payload.
+
+    Raises CorruptionError where it does not hold exactly `count` operations.
+    """
+    cdef OpCursor ops
+    cdef Operation op
+    cdef Status st
+    cdef const char* problem = ops_begin(&ops, payload, len(payload), count, first_seq)
+    out = []
+    while problem == NULL and ops.left:
+        problem = ops_next(&ops, &op)
+        if problem == NULL:
+            out.append(op_tuple(&op))
+    if problem != NULL:
+        status_clear(&st)
+        fail_corrupt(&st, problem, 0, ops.p - <const char*>payload)
+        raise_status(&st, None)
+    return out
+
+
+# --- gathering them --------------------------------------------------------------------------------------------------
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1:
     raise ValueError(f"a key is at most {MAX_KEY} bytes long, this one has {n}")
@@ -28,48 +66,35 @@ cdef int refuse_sync() except -1:
     raise OptionError("this database has no log to sync (wal=None): flush() or sync() makes its writes durable")
 
 
-cdef size_t encoded_size(int op, size_t klen, size_t vlen) noexcept nogil:
-    if op == OP_DELETE:
-        return 1 + varint_size(klen) + klen
-    return 1 + varint_size(klen) + klen + varint_size(vlen) + vlen
-
-
-cdef char* encode_op(char* p, int op, const char* key, size_t klen, const char* value, size_t vlen) noexcept nogil:
-    p[0] = <char>op
-    p = put_varint(p + 1, klen)
-    memcpy(p, key, klen)
-    p += klen
-    if op != OP_DELETE:
-        p = put_varint(p, vlen)
-        memcpy(p, value, vlen)
-        p += vlen
-    return p
-
-
-cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1:
-    cdef size_t n = encoded_size(op, klen, vlen)
-    cdef size_t capacity
+cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except -1:
+    """Room for `count` more operations of n bytes; where the batch has to grow, it grows to `capacity` bytes or the limit."""
     cdef char* grown
     check_idle(b)
-    if b.count == MAX_BATCH_COUNT or b.used + n > MAX_BATCH_BYTES:
+    if count > MAX_BATCH_COUNT - b.count or n > MAX_BATCH_BYTES - b.used:
         raise ValueError(f"a batch holds at most {MAX_BATCH_COUNT} operations and {MAX_BATCH_BYTES} bytes")
     if b.capacity - b.used < n:
-        capacity = b.capacity * 2 + n + 256
+        capacity = min(capacity, <size_t>MAX_BATCH_BYTES)
         grown = <char*>realloc(b.data, capacity)
         if grown == NULL:
             raise MemoryError("write batch")
         b.data = grown
         b.capacity = capacity
-    encode_op(b.data + b.used, op, key, klen, value, vlen)
+    return 0
+
+
+cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1:
+    cdef size_t n = op_size(op, klen, vlen)
+    if b.writers or b.count == MAX_BATCH_COUNT or b.capacity - b.used < n:
+        make_room(b, 1, n, b.capacity * 2 + n + 256)
+    op_encode(b.data + b.used, op, key, klen, value, vlen)
     b.used += n
     b.count += 1
     b.deletes += op != OP_PUT
-    b.footprint += entry_footprint(klen, vlen)
     return 0
 
 
 cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
-    """Two bytes-like objects (value is None for a delete)."""
+    """Adds an operation on two bytes-like objects; value is None for a delete."""
     cdef Py_buffer kb
     cdef Py_buffer vb
     cdef size_t limit = MAX_KEY if op == OP_DELETE_RANGE else MAX_VALUE
@@ -95,7 +120,7 @@ cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
 
 
 cdef class WriteBatch:
-    """Operations that become visible, and durable, all together or not at all.
+    """Operations that become visible and durable together or not at all.
 
     >>> with db.write_batch() as batch:        # doctest: +SKIP
     ...     batch.put(b"a", b"1")
@@ -111,6 +136,7 @@ cdef class WriteBatch:
         free(self.b.data)
 
     def put(self, key, value):
+        """Store value under key."""
         cdef bytes k, v
         if type(key) is bytes and type(value) is bytes:
             k = <bytes>key
@@ -126,46 +152,35 @@ cdef class WriteBatch:
         add_objects(&self.b, OP_PUT, key, value)
 
     def delete(self, key):
+        """Remove key; no error where it is absent."""
         add_objects(&self.b, OP_DELETE, key, None)
 
     def delete_range(self, start, stop):
-        """Deletes start <= key < stop; nothing where stop <= start."""
+        """Delete every key with start <= key < stop; none where stop <= start."""
         if start is None or stop is None:
             raise TypeError("delete_range needs two bytes-like bounds")
         add_objects(&self.b, OP_DELETE_RANGE, start, stop)
 
     def clear(self):
-        """Forgets every operation."""
+        """Drop all operations."""
         check_idle(&self.b)
         self.b.used = 0
         self.b.count = 0
         self.b.deletes = 0
-        self.b.footprint = 0
 
     def append(self, WriteBatch other not None):
-        """Adds another batch's operations behind these."""
-        cdef size_t need = self.b.used + other.b.used
+        """Add the operations of another batch behind these."""
         cdef size_t n = other.b.used
-        cdef char* grown
-        check_idle(&self.b)
-        if need > MAX_BATCH_BYTES or self.b.count + other.b.count > MAX_BATCH_COUNT:
-            raise ValueError(f"a batch holds at most {MAX_BATCH_COUNT} operations and {MAX_BATCH_BYTES} bytes")
+        make_room(&self.b, other.b.count, n, self.b.used + n)
         if n == 0:
             return
-        if need > self.b.capacity:
-            grown = <char*>realloc(self.b.data, need)
-            if grown == NULL:
-                raise MemoryError("write batch")
-            self.b.data = grown
-            self.b.capacity = need
         memcpy(self.b.data + self.b.used, other.b.data, n)
         self.b.used += n
         self.b.count += other.b.count
         self.b.deletes += other.b.deletes
-        self.b.footprint += other.b.footprint
 
     def write(self, *, sync=None):
-        """Writes the operations gathered so far, then forgets them."""
+        """Write the operations gathered so far to the batch's database, then drop them."""
         if self.engine is None:
             raise ValueError("this batch belongs to no database: use db.write(batch)")
         check_idle(&self.b)
@@ -177,6 +192,7 @@ cdef class WriteBatch:
 
     @property
     def size_bytes(self):
+        """Bytes of the operations as the log holds them."""
         return self.b.used
 
     def __setitem__(self, key, value):
@@ -189,7 +205,7 @@ cdef class WriteBatch:
         return self
 
     def __exit__(self, exc_type, exc, traceback):
-        # As in plyvel: with transaction=False what was gathered before an exception is written all the same.
+        # As in plyvel: with transaction=False the operations gathered before an exception are written.
         if exc_type is None or not self.transaction:
             self.write()
         else:

@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.reader cimport Reader
-from lsmkv_ext.wal.log cimport LogWriter
+from lsmkv_ext.wal.writer cimport LogWriter
 
 ctypedef struct WriteCounters:
     uint64_t puts

@@ -9,7 +9,7 @@ from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.reader import Reader
 from lsmkv_ext.table.table import Table
-from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.wal.writer import LogWriter
 
 @disjoint_base
 class Engine(Reader):

@@ -8,22 +8,25 @@ from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
     OP_DELETE,
-    OP_DELETE_RANGE,
     OP_PUT,
+    OpCursor,
+    Operation,
     WriteBatch,
-    encode_op,
-    encoded_size,
+    op_encode,
+    op_size,
+    ops_begin,
+    ops_next,
     refuse_key,
     refuse_sync,
     refuse_value,
 )
 from lsmkv_ext.cache.row_cache cimport row_cache_resize
 from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
-from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_delete_range, mem_insert, mem_prefetch, mem_reserve
+from lsmkv_ext.memtable.apply cimport mem_apply
+from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_prefetch, mem_reserve
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.port.coding cimport get_varint
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
 from lsmkv_ext.port.pthread cimport (
@@ -36,11 +39,12 @@ from lsmkv_ext.port.pthread cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
-from lsmkv_ext.port.status cimport ST_IO, ST_OK, Status, fail_memory, raise_status, status_clear
+from lsmkv_ext.port.status cimport ST_IO, ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.counters cimport counters_reset
 from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.tree cimport Tree
-from lsmkv_ext.wal.log cimport LogC, log_commit, log_reserve, log_sync
+from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
+from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
 from lsmkv_ext.errors import Error, ReadOnlyError
 
@@ -73,28 +77,16 @@ cdef bytes copy_key(object key):
 
 # --- writing a batch into a memtable (nogil) ----------------------------------------------------------------------------
 
-cdef int apply_payload(MemC* m, const char* p, const char* end, uint32_t count, uint64_t seq, uint64_t seed) noexcept nogil:
-    """Our own encoding, so nothing is checked again. -1: out of memory."""
-    cdef uint64_t klen, vlen
-    cdef const char* key
-    cdef int op, failed
-    cdef uint32_t _i
-    for _i in range(count):
-        op = p[0]
-        key = get_varint(p + 1, end, &klen)
-        p = key + klen
-        vlen = 0
-        if op != OP_DELETE:
-            p = get_varint(p, end, &vlen)
-        if op == OP_DELETE_RANGE:
-            failed = mem_delete_range(m, key, klen, p, vlen, seq)
-        else:
-            failed = mem_insert(m, key, klen, p, vlen, seq, op, xxh3(key, klen, seed))
-        if failed:
-            return -1
-        p += vlen
-        seq += 1
-    return 0
+cdef int apply_payload(MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
+                       Status* st) noexcept nogil:
+    cdef OpCursor ops
+    cdef Operation op
+    cdef const char* problem = ops_begin(&ops, payload, n, count, seq)
+    while problem == NULL and ops.left:
+        problem = ops_next(&ops, &op)
+        if problem == NULL and mem_apply(m, &op, seed) != 0:
+            return fail_memory(st, b"memtable")
+    return ST_OK if problem == NULL else fail_corrupt(st, problem, 0, 0)
 
 
 cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
@@ -107,9 +99,7 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
         memcpy(place, payload, n)
         if log_commit(log, n, seq, count, st) != ST_OK:
             return st.code
-    if apply_payload(m, payload, payload + n, count, seq, seed) != 0:
-        return fail_memory(st, b"memtable")
-    return ST_OK
+    return apply_payload(m, payload, n, count, seq, seed, st)
 
 
 cdef class Engine(Reader):
@@ -393,15 +383,15 @@ cdef class Engine(Reader):
         if self.log_ is not None:
             log = self.log_.c
             status_clear(&st)
-            n = encoded_size(op, klen, vlen)
+            n = op_size(op, klen, vlen)
             place = log_reserve(log, n, &st)
             if place == NULL:
                 raise_status(&st, self.log_.path)
-            encode_op(place, op, key, klen, value, vlen)
+            op_encode(place, op, key, klen, value, vlen)
             if log_commit(log, n, self.handle.visible + 1, 1, &st) != ST_OK:
                 raise_status(&st, self.log_.path)
             end = log.offset
-            self.writes.log_bytes += n + 32
+            self.writes.log_bytes += LOG_RECORD_HEADER + n
         elif sync:
             refuse_sync()
         mem_insert(m, key, klen, value, vlen, self.handle.visible + 1, op, hash)
@@ -464,7 +454,7 @@ cdef class Engine(Reader):
         self.writes.bytes_written += n
         if log != NULL:
             end = log.offset
-            self.writes.log_bytes += n + 32
+            self.writes.log_bytes += LOG_RECORD_HEADER + n
         if sync if sync is not None else self.sync_default:
             self.sync_to(end)
         return 0

@@ -11,3 +11,6 @@ cdef extern from *:
 cdef enum:
     MAX_KEY = 65535
     MAX_VALUE = 1 << 30
+    # A value above this goes from the caller's memory into a stored block: compressing it would need two more copies, and a log
+    # may hold nothing else (docs/durability.md, "hostile log").
+    LARGE_VALUE = 24 << 20

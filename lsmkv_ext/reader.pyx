@@ -16,7 +16,7 @@ from lsmkv_ext.read.iterator cimport Iterator, new_iterator
 from lsmkv_ext.read.lookup cimport ABSENT, FOUND, Lookup, prefetch_lookup, probe_many, probe_memtables, probe_tables
 from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
 from lsmkv_ext.read.scan cimport as_key
-from lsmkv_ext.table.table cimport ReadContext, table_unpin
+from lsmkv_ext.table.reader cimport ReadContext, table_unpin
 
 from lsmkv_ext.errors import ClosedError
 

@@ -1,12 +1,12 @@
-"""The engines by name. Their libraries are imported only when one is opened."""
+"""The engines by name. An engine imports its library when it opens."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from .base import Engine, Missing, Unsupported
+from .base import Engine, NotInstalled, Unsupported
 
-_WHERE = {
+_ENGINES = {
     "lsmkv": ("lsmkv_engine", "LsmkvEngine"),
     "rocksdb": ("rocksdb_engine", "RocksEngine"),
     "leveldb": ("leveldb_engine", "LevelEngine"),
@@ -14,20 +14,20 @@ _WHERE = {
     "dict": ("dict_engine", "DictEngine"),
     "rbloom": ("rbloom_engine", "RbloomEngine"),
 }
-NAMES = tuple(_WHERE)
+NAMES = tuple(_ENGINES)
 
 
 def engine_class(name: str) -> type[Engine]:
-    if name not in _WHERE:
-        raise ValueError(f"no engine {name!r}; there are {', '.join(NAMES)}")
-    module, cls = _WHERE[name]
-    found: type[Engine] = getattr(import_module(f".{module}", __name__), cls)
-    return found
+    if name not in _ENGINES:
+        raise ValueError(f"unknown engine {name!r}; known: {', '.join(NAMES)}")
+    module, cls = _ENGINES[name]
+    loaded: type[Engine] = getattr(import_module(f".{module}", __name__), cls)
+    return loaded
 
 
 def version_of(name: str) -> str:
-    """The library's version; raises Missing, saying what to install, where it is not there."""
+    """The version of the engine's library. Raises NotInstalled."""
     return engine_class(name).version()
 
 
-__all__ = ["NAMES", "Engine", "Missing", "Unsupported", "engine_class", "version_of"]
+__all__ = ["NAMES", "Engine", "NotInstalled", "Unsupported", "engine_class", "version_of"]

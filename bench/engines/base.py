@@ -1,8 +1,8 @@
-"""What a workload may ask of an engine.
+"""The interface of an engine.
 
-`get`, `put`, `delete` are attributes holding the engine's own callables wherever it has them, so the
-driver's call is the only one made. Each answers with the newest data. `frozen()` gives the cheapest
-reads an engine has when nobody writes meanwhile: one read transaction, one reused iterator.
+`get`, `put` and `delete` are the engine's own callables where it has them: the driver calls them directly.
+They see the newest data. `reader()` returns the fastest reads of a database that nobody writes to, such as
+one read transaction or one reused iterator.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from ..settings import Settings
 Pair = tuple[bytes, bytes]
 
 
-class Missing(Exception):
+class NotInstalled(Exception):
     """The engine's library is not installed."""
 
 
 class Unsupported(Exception):
-    """The engine has no such operation."""
+    """The engine does not have this operation."""
 
 
-class Reads:
-    """The reads of a phase without writes."""
+class Reader:
+    """Reads of a database that nobody writes to."""
 
     def __init__(self, get: Callable[[bytes], Any], scan: Callable[[bytes], Iterator[Any]]) -> None:
         self.get = get
         self.scan = scan
 
     def close(self) -> None:
-        """Lets go of the transaction or iterator behind the reads."""
+        """Release the transaction or iterator."""
 
 
-class OneIterator(Reads):
-    """Of engines whose iterators can be sent elsewhere: all scans share one."""
+class SharedIteratorReader(Reader):
+    """All scans seek the same iterator."""
 
     def __init__(self, db: Any) -> None:
         iterator = db.iterator()
@@ -58,7 +58,7 @@ class Engine(ABC):
     name: str
     package: str
     ordered = True
-    max_key: int | None = None  # bytes, None without a limit that matters
+    max_key: int | None = None  # in bytes; None without a practical limit
 
     get: Callable[[bytes], Any]
     put: Callable[[bytes, bytes], Any]
@@ -74,7 +74,7 @@ class Engine(ABC):
         try:
             return metadata.version(cls.package)
         except metadata.PackageNotFoundError:
-            raise Missing(
+            raise NotInstalled(
                 f"{cls.name}: package {cls.package!r} is not installed (pip install lsmkv[bench])"
             ) from None
 
@@ -86,58 +86,65 @@ class Engine(ABC):
 
     @abstractmethod
     def mapping(self) -> dict[str, Any]:
-        """How the common settings were put into this engine's own terms, for the reader of the results."""
+        """The common settings in this engine's terms, for the report."""
 
-    def frozen(self) -> Reads:
-        return Reads(self.get, self.scan)
+    def reader(self) -> Reader:
+        return Reader(self.get, self.scan)
 
     def multi_get(self, keys: list[bytes]) -> list[Any]:
         return list(map(self.get, keys))
 
-    def write_many(self, pairs: list[Pair]) -> None:
+    def write_batch(self, pairs: list[Pair]) -> None:
         raise Unsupported(f"{self.name} has no write batch")
 
     def scan(self, key: bytes) -> Iterator[Pair]:
-        """Pairs from `key` on, in order, seeing the newest data."""
-        raise Unsupported(f"{self.name} keeps no order")
+        """Pairs from `key` on, in order. Sees the newest data."""
+        raise Unsupported(f"{self.name} has no ordered keys")
 
     def items(self, reverse: bool = False) -> Iterator[Pair]:
-        raise Unsupported(f"{self.name} keeps no order")
+        raise Unsupported(f"{self.name} has no ordered keys")
 
     def new_iterator(self, _: object = None) -> Any:
-        raise Unsupported(f"{self.name} keeps no order")
+        raise Unsupported(f"{self.name} has no ordered keys")
 
     def flush(self) -> None:
-        raise Unsupported(f"{self.name} has nothing to flush")
+        raise Unsupported(f"{self.name} has no flush")
 
     def compact(self) -> None:
-        raise Unsupported(f"{self.name} has nothing to compact")
+        raise Unsupported(f"{self.name} has no compaction")
 
-    def text(self, what: str) -> str:
-        """`stats`, `levelstats`, `sstables` or `filterstats` as the engine prints them."""
-        raise Unsupported(f"{self.name} has no {what}")
+    def stats_text(self, name: str) -> str:
+        """`stats`, `levelstats`, `sstables` or `filterstats`."""
+        raise Unsupported(f"{self.name} has no {name}")
 
     def bloom(self, keys: int) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
-        """(add, test) of a standalone filter for `keys` keys at 10 bits each."""
+        """(add, test) of a standalone filter for `keys` keys at 10 bits per key."""
         raise Unsupported(f"{self.name} has no standalone filter")
 
 
-def filter_words(settings: Settings, bits: float | str) -> str:
+class PlyvelStyle(Engine):
+    """An engine whose `db` has plyvel's iterators."""
+
+    db: Any
+
+    def scan(self, key: bytes) -> Iterator[Pair]:
+        return self.db.iterator(start=key)  # type: ignore[no-any-return]
+
+    def reader(self) -> Reader:
+        return SharedIteratorReader(self.db)
+
+    def new_iterator(self, _: object = None) -> Any:
+        return self.db.iterator()
+
+    def compact(self) -> None:
+        self.db.compact_range()
+
+
+def describe_filter(settings: Settings, bits: float | str) -> str:
     hits = settings.optimize_filters_for_hits
-    where = "" if not hits else ", none at the bottom" if hits is True else ", by the misses at the bottom"
-    return f"Bloom {bits} bits/key{where}"
+    bottom = "" if not hits else ", none at the bottom" if hits is True else ", by the misses at the bottom"
+    return f"Bloom {bits} bits/key{bottom}"
 
 
-def log_words(settings: Settings) -> str:
+def describe_log(settings: Settings) -> str:
     return "off" if settings.disable_wal else "on, synced per write" if settings.sync else "on, not synced"
-
-
-def human(size: float | None) -> str:
-    """Bytes for people, in powers of two."""
-    if size is None:
-        return "-"
-    for unit in ("B", "KiB", "MiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -1,4 +1,4 @@
-"""A plain dict: no disk, no order, no durability. The limit for any engine called from Python."""
+"""A dict: no disk, no order, no durability. The upper bound for an engine called from Python."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class DictEngine(Engine):
         self.delete = _popper(self.data)
 
     def close(self) -> None:
-        """Keeps its data: the next open of the same object finds them, as a database on disk would."""
+        """Keep the data for the next open, like a database on disk."""
 
     def mapping(self) -> dict[str, Any]:
         return {"durability": "none", "memory": "everything", "order": "none"}
 
-    def write_many(self, pairs: list[Pair]) -> None:
+    def write_batch(self, pairs: list[Pair]) -> None:
         self.data.update(pairs)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .base import Engine, OneIterator, Pair, Reads, human
+from ..units import format_size
+from .base import Pair, PlyvelStyle
 
 
-class LevelEngine(Engine):
+class LevelEngine(PlyvelStyle):
     name = "leveldb"
     package = "plyvel"
 
@@ -36,44 +37,32 @@ class LevelEngine(Engine):
 
     def mapping(self) -> dict[str, Any]:
         s = self.settings
-        packing = "none" if s.compression == "none" else "snappy (it has no lz4)"
+        compression = "none" if s.compression == "none" else "snappy (it has no lz4)"
         log = "on, synced per write" if s.sync else "on, not synced"
         return {
-            "write buffers": f"2 x {human(s.write_buffer_size)}",
-            "cache": f"LRU block cache {human(s.peer_cache_size)}",
+            "write buffers": f"2 x {format_size(s.write_buffer_size)}",
+            "cache": f"LRU block cache {format_size(s.peer_cache_size)}",
             "filter": f"Bloom {int(s.peer_bits_per_key)} bits/key",
-            "blocks": f"{human(s.block_size)}, {packing}",
+            "blocks": f"{format_size(s.block_size)}, {compression}",
             "log": log + (" (cannot be turned off)" if s.disable_wal else ""),
             "background jobs": 1,
         }
 
-    def write_many(self, pairs: list[Pair]) -> None:
+    def write_batch(self, pairs: list[Pair]) -> None:
         with self.db.write_batch(sync=self.settings.sync) as batch:
             put = batch.put
             for key, value in pairs:
                 put(key, value)
 
-    def scan(self, key: bytes) -> Iterator[Pair]:
-        return self.db.iterator(start=key)  # type: ignore[no-any-return]
-
-    def frozen(self) -> Reads:
-        return OneIterator(self.db)
-
     def items(self, reverse: bool = False) -> Iterator[Pair]:
         return self.db.iterator(reverse=reverse)  # type: ignore[no-any-return]
 
-    def new_iterator(self, _: object = None) -> Any:
-        return self.db.iterator()
-
     def flush(self) -> None:
-        # plyvel offers no flush of its own; compacting an empty range writes the memtable out.
+        # plyvel has no flush; compacting an empty range flushes the memtable.
         self.db.compact_range(start=b"\xff\xff", stop=b"\xff\xff")
 
-    def compact(self) -> None:
-        self.db.compact_range()
-
-    def text(self, what: str) -> str:
-        if what not in ("stats", "sstables"):
-            return super().text(what)
-        value = self.db.get_property(f"leveldb.{what}".encode())
+    def stats_text(self, name: str) -> str:
+        if name not in ("stats", "sstables"):
+            return super().stats_text(name)
+        value = self.db.get_property(f"leveldb.{name}".encode())
         return (value or b"").decode()

@@ -1,11 +1,11 @@
-"""LMDB through py-lmdb, with a writable map: the fastest mode it has whose data outlive a killed process."""
+"""LMDB through py-lmdb with a writable map: its fastest mode whose data survives kill -9."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from .base import Engine, Pair, Reads, Unsupported
+from .base import Engine, Pair, Reader
 
 MAP_SIZE = 1 << 38  # address space only
 
@@ -51,12 +51,10 @@ class LmdbEngine(Engine):
         self.env.close()
 
     def mapping(self) -> dict[str, Any]:
-        sync = (
-            "synced per transaction" if self.settings.sync else "not synced (sync=False, writemap, map_async)"
-        )
+        sync = "synced per transaction" if self.settings.sync else "not synced (sync=False, writemap, map_async)"
         return {
             "write buffers": "none",
-            "cache": "the kernel's page cache (not bounded by the budget)",
+            "cache": "the kernel's page cache (not limited by the budget)",
             "filter": "none",
             "blocks": "4 KiB B+tree pages, no compression",
             "log": f"none: copy on write, one transaction per write or batch, {sync}",
@@ -67,7 +65,7 @@ class LmdbEngine(Engine):
         with self.env.begin() as txn:
             return list(map(txn.get, keys))
 
-    def write_many(self, pairs: list[Pair]) -> None:
+    def write_batch(self, pairs: list[Pair]) -> None:
         with self.env.begin(write=True) as txn:
             txn.cursor().putmulti(pairs)
 
@@ -75,8 +73,8 @@ class LmdbEngine(Engine):
         cursor = self.env.begin().cursor()
         return cursor.iternext() if cursor.set_range(key) else iter(())
 
-    def frozen(self) -> Reads:
-        return _Frozen(self.env)
+    def reader(self) -> Reader:
+        return TransactionReader(self.env)
 
     def items(self, reverse: bool = False) -> Iterator[Pair]:
         cursor = self.env.begin().cursor()
@@ -90,13 +88,15 @@ class LmdbEngine(Engine):
     def flush(self) -> None:
         self.env.sync(True)
 
-    def text(self, what: str) -> str:
-        if what != "stats":
-            raise Unsupported(f"lmdb has no {what}")
-        return "\n".join(f"{name}: {value}" for name, value in {**self.env.stat(), **self.env.info()}.items())
+    def stats_text(self, name: str) -> str:
+        if name != "stats":
+            return super().stats_text(name)
+        return "\n".join(f"{key}: {value}" for key, value in {**self.env.stat(), **self.env.info()}.items())
 
 
-class _Frozen(Reads):
+class TransactionReader(Reader):
+    """All reads share one transaction and one cursor."""
+
     def __init__(self, env: Any) -> None:
         txn = env.begin()
         cursor = txn.cursor()

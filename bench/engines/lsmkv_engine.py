@@ -1,15 +1,17 @@
-"""lsmkv itself, through its public API only."""
+"""lsmkv through its public API."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..report.db_stats import engine_stats, filter_stats, level_stats
 from ..settings import Settings
-from .base import Engine, Missing, OneIterator, Pair, Reads, filter_words, human, log_words
+from ..units import format_size
+from .base import NotInstalled, Pair, PlyvelStyle, describe_filter, describe_log
 
 
-class LsmkvEngine(Engine):
+class LsmkvEngine(PlyvelStyle):
     name = "lsmkv"
     package = "lsmkv"
     max_key = 65535
@@ -19,7 +21,7 @@ class LsmkvEngine(Engine):
         import lsmkv
 
         if not hasattr(lsmkv, "open"):
-            raise Missing("lsmkv: this build has no lsmkv.open")
+            raise NotInstalled("lsmkv: this build has no lsmkv.open")
         return super().version()
 
     def open(self) -> None:
@@ -53,47 +55,34 @@ class LsmkvEngine(Engine):
 
     def mapping(self) -> dict[str, Any]:
         s = self.settings
-        given = {
-            "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
-            "cache": f"block cache {human(s.cache_size)}, and an idle write buffer of {human(s.write_buffer_size)}",
-            "filter": "blocked " + filter_words(s, s.bits_per_key),
-            "blocks": f"{human(s.block_size)}, {s.compression}",
-            "log": log_words(s),
+        buffer = format_size(s.write_buffer_size)
+        common = {
+            "write buffers": f"{s.max_write_buffers} x {buffer}",
+            "cache": f"block cache {format_size(s.cache_size)}, and an idle write buffer of {buffer}",
+            "filter": "blocked " + describe_filter(s, s.bits_per_key),
+            "blocks": f"{format_size(s.block_size)}, {s.compression}",
+            "log": describe_log(s),
             "background jobs": 2,
         }
-        return {**given, **self.extra}
+        return {**common, **self.extra}
 
-    def write_many(self, pairs: list[Pair]) -> None:
+    def write_batch(self, pairs: list[Pair]) -> None:
         with self.db.write_batch() as batch:
             put = batch.put
             for key, value in pairs:
                 put(key, value)
 
-    def scan(self, key: bytes) -> Iterator[Pair]:
-        return self.db.iterator(start=key)  # type: ignore[no-any-return]
-
-    def frozen(self) -> Reads:
-        return OneIterator(self.db)
-
     def items(self, reverse: bool = False) -> Iterator[Pair]:
         return iter(self.db.items(reverse=reverse))
-
-    def new_iterator(self, _: object = None) -> Any:
-        return self.db.iterator()
 
     def flush(self) -> None:
         self.db.flush()
 
-    def compact(self) -> None:
-        self.db.compact_range()
-
-    def text(self, what: str) -> str:
-        from ..filter_report import engine_stats, filter_report, level_report
-
-        if what == "sstables":
+    def stats_text(self, name: str) -> str:
+        if name == "sstables":
             return str(self.db.property("lsmkv.sstables") or "")
-        shown = {"stats": engine_stats, "levelstats": level_report, "filterstats": filter_report}
-        return shown[what](self.db.stats())
+        formats = {"stats": engine_stats, "levelstats": level_stats, "filterstats": filter_stats}
+        return formats[name](self.db.stats())
 
     def bloom(self, keys: int) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
         import lsmkv

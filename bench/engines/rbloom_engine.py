@@ -1,4 +1,4 @@
-"""rbloom: a Bloom filter package, the peer of the workloads bloomadd and bloomprobe. It stores nothing."""
+"""rbloom, a Bloom filter package: the peer for bloomadd and bloomprobe. It stores no records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class RbloomEngine(Engine):
     ordered = False
 
     def open(self) -> None:
-        def no(*_: object) -> None:
+        def unsupported(*_: object) -> None:
             raise Unsupported("rbloom stores no records")
 
-        self.get = self.put = self.delete = no
+        self.get = self.put = self.delete = unsupported
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def mapping(self) -> dict[str, Any]:
         return {"filter": "classic Bloom at the false positive rate of 10 bits/key (0.819 %)"}

@@ -1,4 +1,4 @@
-"""RocksDB through rocksdict in raw mode: bytes in, bytes out, no pickling."""
+"""RocksDB through rocksdict in raw mode: bytes without pickling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..settings import Settings
-from .base import Engine, Pair, filter_words, human, log_words
+from ..units import format_size
+from .base import Engine, Pair, describe_filter, describe_log
 
 
 class RocksEngine(Engine):
@@ -53,15 +54,15 @@ class RocksEngine(Engine):
     def mapping(self) -> dict[str, Any]:
         s = self.settings
         return {
-            "write buffers": f"{s.max_write_buffers} x {human(s.write_buffer_size)}",
-            "cache": f"LRU block cache {human(s.peer_cache_size)}",
-            "filter": "full " + filter_words(s, s.peer_bits_per_key),
-            "blocks": f"{human(s.block_size)}, {s.compression}",
-            "log": log_words(s),
+            "write buffers": f"{s.max_write_buffers} x {format_size(s.write_buffer_size)}",
+            "cache": f"LRU block cache {format_size(s.peer_cache_size)}",
+            "filter": "full " + describe_filter(s, s.peer_bits_per_key),
+            "blocks": f"{format_size(s.block_size)}, {s.compression}",
+            "log": describe_log(s),
             "background jobs": 2,
         }
 
-    def write_many(self, pairs: list[Pair]) -> None:
+    def write_batch(self, pairs: list[Pair]) -> None:
         batch = self.lib.WriteBatch(raw_mode=True)
         put = batch.put
         for key, value in pairs:
@@ -85,7 +86,7 @@ class RocksEngine(Engine):
         options.set_bottommost_level_compaction(self.lib.BottommostLevelCompaction.force())
         self.db.compact_range(None, None, options)
 
-    def text(self, what: str) -> str:
-        if what == "filterstats":
-            return super().text(what)
-        return str(self.db.property_value(f"rocksdb.{what}") or "")
+    def stats_text(self, name: str) -> str:
+        if name == "filterstats":
+            return super().stats_text(name)
+        return str(self.db.property_value(f"rocksdb.{name}") or "")

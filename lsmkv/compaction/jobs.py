@@ -4,8 +4,7 @@ VersionEdit.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from lsmkv.options import Options
 from lsmkv.compaction.picker import GRANDPARENT_FILES, Kind, CompactionPlan
 from lsmkv.version.version import FileMeta, KeyRange, Version
 from lsmkv_ext.port.finalization import RLock
-from lsmkv.version.version_set import Outputs, VersionSet, file_meta
+from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.rebuild import rebuild_table_filter
@@ -253,9 +252,8 @@ class Jobs:
         with versions.lock:
             version, level = versions.current, self._output_level(plan, shifts)
         number = versions.numbers.next()
-        began = time.monotonic_ns()
         kind, argument = options.prefix
-        summary = rebuild_table_filter(
+        outcome = rebuild_table_filter(
             table,
             filenames.table_path(versions.directory, number),
             millibits=self._wanted_millibits(version, level, old),
@@ -266,11 +264,10 @@ class Jobs:
             prefix_arg=argument,
         )
         versions.sync_directory()
-        outcome = _refilter_outcome(number, summary, old, time.monotonic_ns() - began)
         with versions.commit:
             level = self._output_level(plan, shifts)
             edit = lambda files: VersionEdit(removed=(old.number,), added=files, reason=plan.reason)  # noqa: E731
-            added = self._commit(outcome, level, edit, global_seq=old.global_seq)
+            added = self._commit(outcome, level, edit)
         return _result(outcome, plan.reason, level, level, len(added))
 
     def _wanted_millibits(self, version: Version, level: int, f: FileMeta) -> int:
@@ -286,13 +283,11 @@ class Jobs:
         make_edit: Callable[[tuple[tuple[int, FileMeta], ...]], VersionEdit],
         *,
         flushed: Sequence[Memtable] = (),
-        global_seq: int = 0,
     ) -> list[FileMeta]:
         """Opens the outputs (their first check), makes the edit durable and visible."""
         versions = self.versions
-        numbers = [output["number"] for output in outcome["outputs"]]
-        with Outputs(filenames.table_path(versions.directory, number) for number in numbers) as outputs:
-            files = [file_meta(output, level, global_seq) for output in outcome["outputs"]]
+        files: list[FileMeta] = outcome["outputs"]
+        with Outputs(filenames.table_path(versions.directory, f.number) for f in files) as outputs:
             tables = [versions.open_table(f) for f in files]
             versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed, outputs)
         return files
@@ -308,25 +303,7 @@ def _result(outcome: dict[str, Any], reason: str, level: int, output_level: int,
         entries_in=outcome["entries_in"],
         entries_out=outcome["entries_out"],
         ns=outcome["ns"],
-        filter_build_ns=_sum(outcome["outputs"], "filter_build_ns"),
-        filter_verify_ns=_sum(outcome["outputs"], "filter_verify_ns"),
+        filter_build_ns=outcome["filter_build_ns"],
+        filter_verify_ns=outcome["filter_verify_ns"],
         outputs=outputs,
     )
-
-
-def _refilter_outcome(number: int, summary: dict[str, Any], old: FileMeta, ns: int) -> dict[str, Any]:
-    """The same shape as a job's: one table in, one out."""
-    output = {name.removeprefix("n_"): value for name, value in summary.items()}
-    output.update(number=number, size=summary["file_size"])
-    return {
-        "outputs": [output],
-        "bytes_read": old.size,
-        "bytes_written": summary["file_size"],
-        "entries_in": old.entries,
-        "entries_out": summary["n_entries"],
-        "ns": ns,
-    }
-
-
-def _sum(outputs: Iterable[dict[str, Any]], name: str) -> int:
-    return sum(output.get(name, 0) for output in outputs)

@@ -94,7 +94,7 @@ class SubcompactionJob:
             thread.join()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if self._error is not None:
-            self._discard([output["number"] for outcome in outcomes for output in outcome["outputs"]])
+            self._discard([output.number for outcome in outcomes for output in outcome["outputs"]])
             raise self._error
         return _together(outcomes, time.monotonic_ns() - began)
 
@@ -113,7 +113,10 @@ class SubcompactionJob:
 
 def _together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
     """What goes in is counted by each part as a whole; what comes out adds up."""
-    summed = ("bytes_written", "entries_out", "dropped_deletes", "dropped_covered")
+    summed = (
+        *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered"),
+        *("filter_build_ns", "filter_verify_ns"),
+    )
     return {
         **outcomes[0],
         **{name: sum(outcome[name] for outcome in outcomes) for name in summed},

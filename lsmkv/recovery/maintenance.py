@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import xxhash
 
 from lsmkv import filenames, ownership
 from lsmkv.version import manifest
@@ -20,8 +17,8 @@ from lsmkv.lockfile import DatabaseLock, is_locked
 from lsmkv.version.manifest import ManifestState
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv_ext.table.table_inspect import sections
-from lsmkv_ext.wal.log import check_log
-from lsmkv_ext.wal.sync_watermark import damaged_places
+from lsmkv_ext.wal.reader import check_log
+from lsmkv_ext.wal.sync_watermark import damaged_offsets
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
 
@@ -208,35 +205,17 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
             report.entries += found["entries"]
             if found["torn_reason"] is not None:
                 report.add(path, f"torn: {found['torn_reason']}", found["torn_offset"])
-            for offset in _damaged_slots(path, number):
-                report.add(path, "damaged watermark of what is synced", offset)
+            if found["damaged_slot"] is not None:
+                report.add(path, "damaged watermark of what is synced", found["damaged_slot"])
         except (CorruptionError, OSError) as error:
             report.add(path, error)
 
 
-# The two notes of what is synced in a log's head page (docs/format.md): opening lives with one of them
-# damaged.
-LOG_SLOTS = (512, 1024)
-LOG_SLOT = struct.Struct("<QQQ")
-LOG_SLOT_SEED = 0x6C6F672D736C6F74
-
-
 def _verify_watermark(directory: str, report: Report) -> None:
     path = os.path.join(directory, filenames.SYNCED)
-    places = damaged_places(path)
-    if places:
-        report.add(path, "damaged watermark of what is synced", places[0])
-
-
-def _damaged_slots(path: str, number: int) -> Iterator[int]:
-    with manifest.open_to_read(path) as file:
-        head = file.read(recovery.LOG_HEAD_BYTES)
-    for at in LOG_SLOTS:
-        slot = head[at : at + LOG_SLOT.size]
-        if any(slot) and LOG_SLOT.unpack(slot)[2] != xxhash.xxh3_64_intdigest(
-            slot[:16], number ^ LOG_SLOT_SEED
-        ):
-            yield at
+    offsets = damaged_offsets(path)
+    if offsets:
+        report.add(path, "damaged watermark of what is synced", offsets[0])
 
 
 # Destroy --------------------------------------------------------------------------------------------------

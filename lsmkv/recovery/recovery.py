@@ -37,11 +37,11 @@ from lsmkv.version.manifest import (
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.version import FileMeta
-from lsmkv.version.version_set import Outputs, VersionSet, file_meta
+from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
-from lsmkv_ext.wal.log import check_log
+from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 from lsmkv_ext.table.table import Table
@@ -50,8 +50,6 @@ log = logging.getLogger("lsmkv")
 
 # How often a reader beside a live writer starts over because files changed under it.
 READ_ATTEMPTS = 20
-# A log whose known-synced offset is this has no synced record.
-LOG_HEAD_BYTES = 4096
 
 
 AddedFile = tuple[int, FileMeta]  # with its level
@@ -211,7 +209,7 @@ def _check_one(path: str, number: int, options: Options, report: RecoveryReport)
 
 
 def _drop_log(path: str, found: dict[str, Any], options: Options, report: RecoveryReport) -> None:
-    if found["known_synced"] > LOG_HEAD_BYTES and options.recovery != "salvage":
+    if found["known_synced"] > HEAD_SIZE and options.recovery != "salvage":
         raise CorruptionError("synced records follow a hole in the logs", path, 0)
     report.torn.append(TornTail(path, 0, found["bytes"], "an older log lost its end"))
 
@@ -294,8 +292,7 @@ def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]
     """
     memory = 0
     with tempfile.TemporaryDirectory(prefix="lsmkv-") as folder:
-        for output in Jobs(versions).write_memtables([piece], folder)["outputs"]:
-            f = file_meta(output, 0)
+        for f in Jobs(versions).write_memtables([piece], folder)["outputs"]:
             # Outside the pool of descriptors, which would want to open it again by its name.
             table = Table(filenames.table_path(folder, f.number), f.number, versions.cache)
             versions.add_table(table)
@@ -361,9 +358,8 @@ def _begin(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
         def write(piece: Memtable) -> int:
             memory = 0
             # No output at all where it holds nothing but empty ranges.
-            for output in Jobs(versions).write_memtables([piece])["outputs"]:
-                outputs.paths.append(filenames.table_path(directory, output["number"]))
-                f = file_meta(output, 0)
+            for f in Jobs(versions).write_memtables([piece])["outputs"]:
+                outputs.paths.append(filenames.table_path(directory, f.number))
                 table = versions.open_table(f)
                 versions.add_table(table)
                 added.append((0, f))

@@ -20,17 +20,16 @@ from lsmkv.checkpoint import NO_LINKS
 from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
-from lsmkv.ingest import meta_of
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.version.manifest import ManifestState, read_current, read_manifest, refuse_foreign, sync_directory
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.version import FileMeta, Version
-from lsmkv.version.version_set import VersionSet, file_meta
+from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.log import check_log
+from lsmkv_ext.wal.reader import check_log
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.sst import SSTWriter
 from lsmkv_ext.table.table import Table
@@ -126,7 +125,7 @@ class _Repair:
         checked, last_seq = self._check_logs(logs, state.last_seq)
         if not self.report.needed:
             return
-        levels[0] += [file_meta(output, 0) for output in self._replay(checked, state.seed)]
+        levels[0] += self._replay(checked, state.seed)
         version = Version(tuple(map(tuple, levels)))
         self._finish(version, state.seed, max(last_seq, *(f.max_seq for f in version.files()), 0))
 
@@ -146,7 +145,7 @@ class _Repair:
             self.report.entries += table.n_entries
             return f
         saved = self._salvage(table, name)
-        return None if saved is None else meta_of(saved, saved.number, f.global_seq)
+        return None if saved is None else saved.meta
 
     # Without one --------------------------------------------------------------------------------------------
 
@@ -159,12 +158,12 @@ class _Repair:
         seed = seeds.most_common(1)[0][0] if seeds else int.from_bytes(os.urandom(8), "little")
         checked, last_seq = self._check_logs(self.log_numbers, 0)
         for output in self._replay(checked, seed):
-            path = filenames.table_path(self.directory, output["number"])
-            tables.append(Table(path, output["number"], self.cache, self.fds))
+            path = filenames.table_path(self.directory, output.number)
+            tables.append(Table(path, output.number, self.cache, self.fds))
         version = Version()
         if self.apply and tables:
             outcome = self._job(tables, seed, newest_by_seq=True, below=[], output_level=1).run()
-            version = version.with_levels({1: [file_meta(output, 1) for output in outcome["outputs"]]})
+            version = version.with_levels({1: outcome["outputs"]})
         self._finish(version, seed, max([last_seq, *(table.max_seq for table in tables)]))
 
     def _readable_tables(self) -> Iterator[Table]:
@@ -244,9 +243,9 @@ class _Repair:
                 checked.append(CheckedLog(path, number, found["bytes"]))
         return checked, last_seq
 
-    def _replay(self, logs: list[CheckedLog], seed: int) -> list[dict[str, Any]]:
+    def _replay(self, logs: list[CheckedLog], seed: int) -> list[FileMeta]:
         """Writes what the logs hold into tables; what the jobs said, oldest first."""
-        outputs: list[dict[str, Any]] = []
+        outputs: list[FileMeta] = []
         if not self.apply:
             return outputs
 

@@ -1,5 +1,7 @@
-"""Checked logs into memtables, a piece at a time: tiny operations take ten times the room in memory that they take in a
-log, so a log of them must not become one memtable.
+"""Replay: checked logs become memtables, a piece at a time.
+
+Tiny operations take ten times the room in memory that they take in a log, so a log of them must not become one
+memtable.
 """
 
 from __future__ import annotations
@@ -7,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lsmkv_ext.wal.log import LogReader
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.memtable.replay import LogReplay
 
-# What a piece may take in memory, its flush included, beyond the bytes of log that it came from.
+# Bytes of memory that a piece may take, its flush included, beyond the bytes of log that it came from.
 SLACK = 32 << 20
-# The least of it that is left for a piece when what became of those before it takes memory, too.
+# The tables of earlier pieces take memory too; their share comes off the slack, down to this.
 LEAST_SLACK = 8 << 20
-# Memory is taken in steps of at most this size.
+# A memtable allocates at most this at a time.
 CHUNK = 4 << 20
 
 
@@ -28,25 +30,25 @@ class CheckedLog:
 
 
 def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], int]) -> Memtable:
-    """Calls `spill` with every memtable that is full, oldest first; returns the last one, which may be empty.
-    `spill` says how many bytes of memory its result keeps: an open table's filter, index and range tombstones.
+    """Call `spill` with every full memtable, oldest first; return the last memtable, which may be empty.
 
-    A batch may be in two of them, so they have to become visible together.
+    `spill` makes a table of it and returns the bytes of memory that the open table keeps: filter, index, range
+    tombstones. A batch may be in two memtables, so all of them have to become visible together.
     """
     chunk = min(CHUNK, sum(log.end for log in logs))
     memtable, held = Memtable(seed, chunk), 0
     spilled, kept = 0, 0
     for log in logs:
-        reader = LogReader(log.path, log.number, log.end)
+        replayed = LogReplay(log.path, log.number, log.end)
         while True:
-            before = reader.taken
+            before = replayed.taken
             slack = max(min(SLACK, LEAST_SLACK), SLACK - max(0, kept - spilled))
-            reader.fill(memtable, slack + held)
-            if reader.done:
-                held += reader.taken - before
+            replayed.fill(memtable, slack + held)
+            if replayed.done:
+                held += replayed.taken - before
                 break
             kept += spill(memtable)
-            spilled += held + reader.taken - before
+            spilled += held + replayed.taken - before
             memtable, held = Memtable(seed, chunk), 0
         memtable.number = log.number
     return memtable

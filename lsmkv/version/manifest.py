@@ -1,9 +1,8 @@
 """The MANIFEST (a log of version edits) and CURRENT (which manifest counts). Byte grids: docs/format.md.
 
-Every record is synced before its edit is installed. The head keeps, in two alternating checksummed slots, the
-offset up
-to which the file is known synced: damage below it is corruption, a bad record above it is an append that
-never finished.
+Every record is synced before its edit is installed. The head keeps, in two alternating slots
+(`lsmkv_ext.port.sync_slots`), the offset up to which the file is known synced: damage below it is corruption, a bad
+record above it is an append that never finished.
 """
 
 from __future__ import annotations
@@ -22,23 +21,21 @@ from typing import BinaryIO
 import xxhash
 
 from lsmkv import filenames
-from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.version.version import Version
 from lsmkv_ext.port.file import occupy_standard_streams
+from lsmkv_ext.port.sync_slots import SyncSlots
 
 log = logging.getLogger("lsmkv")
 
 MAGIC = b"LSMKVMAN"
 FORMAT_VERSION = 1
 HEAD = struct.Struct("<8sIIQ")  # magic, version, zero, manifest number; then checksum
-SLOT = struct.Struct("<QQ")  # generation, synced offset; then checksum
 RECORD = struct.Struct("<IIQ")  # payload length, zero, ordinal; then checksum of these and the payload
 CHECKSUM = struct.Struct("<Q")
 
 HEAD_BYTES = 192
-SLOT_OFFSETS = (64, 128)
-SLOT_BYTES = SLOT.size + CHECKSUM.size
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
 MAX_CURRENT_BYTES = 128
@@ -55,9 +52,9 @@ def _head(number: int) -> bytes:
     return (fields + _checksum(fields, number)).ljust(HEAD_BYTES, b"\0")
 
 
-def _slot(generation: int, synced: int, number: int) -> bytes:
-    fields = SLOT.pack(generation, synced)
-    return fields + _checksum(fields, number)
+def sync_slots(number: int) -> SyncSlots:
+    """The slots in the head of manifest `number`."""
+    return SyncSlots(64, 128, count_at=0, synced_at=8, seed=number)
 
 
 def _record(ordinal: int, payload: bytes, number: int) -> bytes:
@@ -287,34 +284,21 @@ def check_head(data: bytes, number: int, path: str) -> int:
         raise CorruptionError(f"manifest format {version} is not supported", path, 8)
     if stored != number:
         raise CorruptionError(f"manifest says it is number {stored}", path, 16)
-    return max((synced for _, synced in _valid_slots(data, number)), default=HEAD_BYTES)
-
-
-def _valid_slots(data: bytes, number: int) -> Iterator[tuple[int, int]]:
-    for at in SLOT_OFFSETS:
-        fields = data[at : at + SLOT.size]
-        if data[at + SLOT.size : at + SLOT_BYTES] == _checksum(fields, number):
-            yield SLOT.unpack(fields)
+    newest = sync_slots(number).newest(data)
+    return HEAD_BYTES if newest is None else newest[1]
 
 
 def head_damage(data: bytes, number: int) -> str | None:
-    """What is odd in a head that opens fine: a slot neither valid nor still empty, bytes where there are
-    none.
-    """
-    used = [(0, HEAD.size + CHECKSUM.size)]
-    valid = 0
-    for at in SLOT_OFFSETS:
-        slot = data[at : at + SLOT_BYTES]
-        if slot[SLOT.size :] == _checksum(slot[: SLOT.size], number):
-            valid += 1
-        elif any(slot):
-            return f"damaged slot at offset {at}"
-        used.append((at, at + SLOT_BYTES))
-    ends = [*used[1:], (HEAD_BYTES, 0)]
-    for (_, end), (start, _) in zip(used, ends, strict=True):
+    """Return the damage that opening tolerates: a slot neither good nor blank, bytes where none belong."""
+    slots = sync_slots(number)
+    for at in slots.damaged(data):
+        return f"damaged slot at offset {at}"
+    end = HEAD.size + CHECKSUM.size
+    for start in (*slots.offsets, HEAD_BYTES):
         if any(data[end:start]):
             return f"unexpected bytes between offsets {end} and {start}"
-    return None if valid else "no slot says what is synced"
+        end = start + slots.size
+    return None if slots.newest(data) else "no slot says what is synced"
 
 
 def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[Record]:
@@ -374,11 +358,6 @@ def decode_manifest(file: BinaryIO, number: int, path: str) -> ManifestState:
     return state
 
 
-def read_records(directory: str, number: int) -> list[Record]:
-    path = filenames.manifest_path(directory, number)
-    return list(scan(read_bounded(path, MAX_RECORD), number, path, ManifestState(number)))
-
-
 # Writing ----------------------------------------------------------------------------------------------------
 
 
@@ -401,6 +380,7 @@ class ManifestWriter:
         self.failed = False
         self.size = HEAD_BYTES
         self._records = 0
+        self._slots = sync_slots(number)
         with io_errors("create", self.path):
             self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -425,9 +405,9 @@ class ManifestWriter:
             raise Error(f"version edit of {len(payload)} bytes is too large")
         record = _record(self._records, payload, self.number)
         records, size = self._records + 1, self.size + len(record)
-        return partial(self._append, record, records, size, _slot(records, size, self.number))
+        return partial(self._append, record, records, size, *self._slots.encode(records, size))
 
-    def _append(self, record: bytes, records: int, size: int, slot: bytes) -> None:
+    def _append(self, record: bytes, records: int, size: int, slot_at: int, slot: bytes) -> None:
         self.failed = True  # until all went well: nothing may follow a record that is incomplete or not synced
         try:
             write_all(self._fd, record, self.path)
@@ -437,16 +417,15 @@ class ManifestWriter:
         sync_file(self._fd, self.path)
         self.size = size
         self._records = records
-        self.failed = not self._synced_watermark(slot)
+        self.failed = not self._store_slot(slot_at, slot)
 
-    def _synced_watermark(self, slot: bytes) -> bool:
-        # Stored, not synced: it may lag behind the truth after a power cut, it never runs ahead of it.
+    def _store_slot(self, offset: int, slot: bytes) -> bool:
+        # Not synced: after a power cut it may lag, it never runs ahead.
         try:
-            os.pwrite(self._fd, slot, SLOT_OFFSETS[self._records % 2])
+            os.pwrite(self._fd, slot, offset)
         except OSError as error:
-            # The edit is durable all the same, so this is no failed append; but the next one goes to a new
-            # file.
-            log.warning("%s: the synced offset could not be noted: %s", self.path, error)
+            # The edit is durable, so this append has not failed; the next one goes to a new file.
+            log.warning("%s: the synced offset could not be stored: %s", self.path, error)
             return False
         return True
 

@@ -12,83 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 
 from lsmkv.options import MAX_LEVELS
+from lsmkv_ext.table.meta import KeyRange as KeyRange
+from lsmkv_ext.table.meta import TableMeta
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileMeta:
-    """What the tree knows about a table without opening it."""
-
-    number: int
-    size: int
-    entries: int
-    smallest: bytes
-    largest: bytes
-    largest_exclusive: bool = False  # a range tombstone ends just before `largest`
-    deletes: int = 0
-    range_tombstones: int = 0
-    min_seq: int = 0
-    max_seq: int = 0
-    global_seq: int = 0  # not 0: an ingested table, all of whose entries have this sequence number
-    raw_bytes: int = 0
-    data_bytes: int = 0
-    index_bytes: int = 0
-    filter_bytes: int = 0
-    filter_keys: int = 0
-    millibits: int = 0
-    k: int = 0
-    filter_level: int = 0
-
-    def __post_init__(self) -> None:
-        if self.smallest > self.largest:
-            raise ValueError(f"file {self.number}: smallest key above the largest")
-
-    def overlaps(self, other: KeyRange | FileMeta) -> bool:
-        return self.range.overlaps(other if isinstance(other, KeyRange) else other.range)
-
-    @property
-    def range(self) -> KeyRange:
-        return KeyRange(self.smallest, self.largest, self.largest_exclusive)
-
-    @property
-    def age(self) -> tuple[int, int]:
-        """Orders the files of L0: larger is newer."""
-        return (self.max_seq, self.number)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """From `start` to `stop`; None is open on that side. `exclusive` leaves `stop` itself out."""
-
-    start: bytes | None
-    stop: bytes | None
-    exclusive: bool = False
-
-    def overlaps(self, other: KeyRange) -> bool:
-        return not (self.before(other) or other.before(self))
-
-    def before(self, other: KeyRange) -> bool:
-        """All of this lies below all of `other`."""
-        if self.stop is None or other.start is None:
-            return False
-        return self.stop < other.start or (self.exclusive and self.stop == other.start)
-
-    def covers(self, other: KeyRange) -> bool:
-        """All of `other` lies in this."""
-        if self.start is not None and (other.start is None or other.start < self.start):
-            return False
-        if self.stop is None:
-            return True
-        if other.stop is None or other.stop > self.stop:
-            return False
-        return other.stop < self.stop or other.exclusive or not self.exclusive
-
-    def union(self, other: KeyRange) -> KeyRange:
-        start = None if self.start is None or other.start is None else min(self.start, other.start)
-        if self.stop is None or other.stop is None:
-            return KeyRange(start, None)
-        last = max((self.stop, not self.exclusive), (other.stop, not other.exclusive))
-        return KeyRange(start, last[0], not last[1])
-
+FileMeta = TableMeta  # a file of the tree is a table; the manifest stores its meta
 
 EVERYTHING = KeyRange(None, None)
 

@@ -37,7 +37,7 @@ from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.compaction.job import FileNumbers
-from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.wal.writer import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.wal.sync_watermark import SyncWatermark
 from lsmkv_ext.table.table import Table
@@ -451,33 +451,3 @@ def filter_info(table: Table) -> dict[str, Any]:
     elif info["problem"] != "absent":
         log.warning("%s: the filter cannot be used (%s); lookups read the table", table.path, info["problem"])
     return info
-
-
-def file_meta(output: dict[str, object], level: int, global_seq: int = 0) -> FileMeta:
-    """What a job says about a table it wrote."""
-    names = [
-        "number",
-        "size",
-        "entries",
-        "deletes",
-        "range_tombstones",
-        "smallest",
-        "largest",
-        "largest_exclusive",
-        "min_seq",
-        "max_seq",
-        "raw_bytes",
-        "data_bytes",
-        "index_bytes",
-        "filter_bytes",
-        "filter_keys",
-        "millibits",
-        "k",
-    ]
-    missing = [name for name in names if name not in output]
-    if missing:
-        raise Error(f"a job's output lacks {', '.join(missing)}")
-    values = {name: output[name] for name in names}
-    if global_seq:
-        values["min_seq"] = values["max_seq"] = global_seq
-    return FileMeta(filter_level=level, global_seq=global_seq, **values)  # type: ignore[arg-type]

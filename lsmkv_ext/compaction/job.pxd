@@ -6,8 +6,9 @@ from lsmkv_ext.memtable.memtable cimport ArenaChunk, MemC, MemOrder
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.tombstones cimport RangeSweep
 from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.table cimport ReadContext, TableC
-from lsmkv_ext.table.builder cimport BuilderC, BuilderOptions, TableSummary
+from lsmkv_ext.table.builder cimport BuilderC, BuilderOptions
+from lsmkv_ext.table.meta cimport TableMetaC
+from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 ctypedef struct Interval:       # [start, stop], borrowed
     const char* start
@@ -22,10 +23,6 @@ ctypedef struct JobInput:
     size_t offset
     TableC** tables             # a sorted run of tables
     int n_tables
-
-ctypedef struct JobOutput:
-    uint64_t number
-    TableSummary summary
 
 ctypedef struct JobC:
     JobInput* inputs
@@ -63,7 +60,7 @@ ctypedef struct JobC:
     char* cut                   # where the open output begins (its ranges are clipped to it); owned, NULL = from the start
     size_t cut_len
     uint64_t number
-    JobOutput* outputs
+    TableMetaC* outputs
     int n_outputs
     int cap_outputs
     uint64_t entries_in
@@ -71,6 +68,8 @@ ctypedef struct JobC:
     uint64_t dropped_deletes
     uint64_t dropped_covered
     uint64_t bytes_written
+    uint64_t filter_build_ns
+    uint64_t filter_verify_ns
     int cancelled
 
 cdef int job_run(JobC* j, Status* st) noexcept nogil

@@ -22,7 +22,9 @@ from lsmkv_ext.read.merge cimport (
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.read.tombstones cimport sweep_add_memtable, sweep_add_table, sweep_begin, sweep_free, sweep_next
 from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
-from lsmkv_ext.table.table cimport RangeTombstone, Table
+from lsmkv_ext.table.format cimport RangeTombstone
+from lsmkv_ext.table.meta cimport meta_free, meta_object
+from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.builder cimport (
     builder_abandon,
     builder_add,
@@ -31,7 +33,6 @@ from lsmkv_ext.table.builder cimport (
     builder_finish,
     builder_open,
     builder_size,
-    summary_free,
 )
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load32, lsm_load64, lsm_store32, lsm_store64
@@ -92,23 +93,20 @@ cdef bint below_overlaps(const JobC* j, const char* start, size_t n, const char*
 cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
     """What of it lies between where the open output began and `stop` (NULL: anywhere). A range that older tables know nothing of
     has done its work and goes."""
-    cdef const char* start = d.start
-    cdef size_t start_len = d.start_len
-    cdef const char* end = d.stop
-    cdef size_t end_len = d.stop_len
-    if j.cut != NULL and lsm_compare(start, start_len, j.cut, j.cut_len) < 0:
-        start = j.cut
-        start_len = j.cut_len
-    if stop != NULL and lsm_compare(end, end_len, stop, stop_len) > 0:
-        end = stop
-        end_len = stop_len
-    if lsm_compare(start, start_len, end, end_len) >= 0:
+    cdef RangeTombstone r = d[0]
+    if j.cut != NULL and lsm_compare(r.start, r.start_len, j.cut, j.cut_len) < 0:
+        r.start = j.cut
+        r.start_len = j.cut_len
+    if stop != NULL and lsm_compare(r.stop, r.stop_len, stop, stop_len) > 0:
+        r.stop = stop
+        r.stop_len = stop_len
+    if lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
         return ST_OK
-    if not (j.keep_deletes or below_overlaps(j, start, start_len, end, end_len)):
+    if not (j.keep_deletes or below_overlaps(j, r.start, r.start_len, r.stop, r.stop_len)):
         return ST_OK
     if not j.open and open_output(j, st) != ST_OK:
         return st.code
-    return builder_add_range_tombstone(&j.builder, start, start_len, end, end_len, d.seq, st)
+    return builder_add_range_tombstone(&j.builder, &r, st)
 
 
 cdef int pass_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
@@ -140,7 +138,7 @@ cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) no
 
 cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* st) noexcept nogil:
     """Closes the open output in front of `next_key` (NULL: the last one)."""
-    cdef JobOutput* grown
+    cdef TableMetaC* grown
     if write_ranges(j, next_key, next_len, st) != ST_OK:
         return st.code
     if next_key != NULL and keep_copy(&j.cut, &j.cut_len, next_key, next_len, st) != ST_OK:
@@ -151,19 +149,19 @@ cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* s
             and not below_overlaps(j, j.first_key, j.first_len, j.builder.last_key.data, j.builder.last_key.len)):
         builder_drop_filter(&j.builder)
     if j.n_outputs == j.cap_outputs:
-        grown = <JobOutput*>realloc(j.outputs, (j.cap_outputs * 2 + 8) * sizeof(JobOutput))
+        grown = <TableMetaC*>realloc(j.outputs, (j.cap_outputs * 2 + 8) * sizeof(TableMetaC))
         if grown == NULL:
             return fail_memory(st, b"job")
         j.outputs = grown
         j.cap_outputs = j.cap_outputs * 2 + 8
-    memset(&j.outputs[j.n_outputs], 0, sizeof(JobOutput))
-    if builder_finish(&j.builder, &j.outputs[j.n_outputs].summary, st) != ST_OK:
+    if builder_finish(&j.builder, &j.outputs[j.n_outputs], st) != ST_OK:
         return st.code
     j.open = False
     free(j.first_key)
     j.first_key = NULL
-    j.outputs[j.n_outputs].number = j.number
-    lsm_store64(&j.bytes_written, j.bytes_written + j.outputs[j.n_outputs].summary.file_size)
+    j.filter_build_ns += j.builder.filter_build_ns
+    j.filter_verify_ns += j.builder.filter_verify_ns
+    lsm_store64(&j.bytes_written, j.bytes_written + j.outputs[j.n_outputs].size)
     j.n_outputs += 1
     return ST_OK
 
@@ -298,7 +296,7 @@ cdef int job_run(JobC* j, Status* st) noexcept nogil:
         for i in range(j.n_outputs):
             table_path(j, j.outputs[i].number, path)
             unlink(path)
-            summary_free(&j.outputs[i].summary)
+            meta_free(&j.outputs[i])
         j.n_outputs = 0
     merge_close(&j.merge)
     for i in range(j.n_orders):
@@ -443,7 +441,7 @@ cdef class Job:
         for i in range(self.j.n_inputs):
             free(self.j.inputs[i].tables)
         for i in range(self.j.n_outputs):
-            summary_free(&self.j.outputs[i].summary)
+            meta_free(&self.j.outputs[i])
         free(self.j.inputs)
         free(self.j.below)
         free(self.j.grandparents)
@@ -471,13 +469,15 @@ cdef class Job:
                 name = f"{name}/{st.file_number:06d}.sst"
             raise_status(&st, name)
         return {
-            "outputs": [summary_dict(&j.outputs[i]) for i in range(j.n_outputs)],
+            "outputs": [meta_object(&j.outputs[i]) for i in range(j.n_outputs)],
             "bytes_read": self.input_bytes,
             "bytes_written": j.bytes_written,
             "entries_in": self.input_entries,
             "entries_out": j.entries_out,
             "dropped_deletes": j.dropped_deletes,
             "dropped_covered": j.dropped_covered,
+            "filter_build_ns": j.filter_build_ns,
+            "filter_verify_ns": j.filter_verify_ns,
             "ns": lsm_now_ns() - began,
         }
 
@@ -493,30 +493,3 @@ cdef class Job:
             "bytes_total": self.input_bytes,
             "bytes_written": lsm_load64(&self.j.bytes_written),
         }
-
-
-cdef dict summary_dict(const JobOutput* o):
-    cdef const TableSummary* s = &o.summary
-    return {
-        "number": o.number,
-        "size": s.file_size,
-        "entries": s.n_entries,
-        "deletes": s.n_deletes,
-        "range_tombstones": s.n_range_tombstones,
-        "smallest": s.smallest[:s.smallest_len],
-        "largest": s.largest[:s.largest_len],
-        "largest_exclusive": bool(s.largest_exclusive),
-        "min_seq": s.min_seq,
-        "max_seq": s.max_seq,
-        "raw_bytes": s.raw_bytes,
-        "data_bytes": s.data_bytes,
-        "index_bytes": s.index_bytes,
-        "filter_bytes": s.filter_bytes,
-        "filter_keys": s.filter_keys,
-        "blocks": s.n_blocks,
-        "millibits": s.millibits,
-        "k": s.k,
-        "level": s.level,
-        "filter_build_ns": s.filter_build_ns,
-        "filter_verify_ns": s.filter_verify_ns,
-    }

@@ -2,7 +2,7 @@
 # rather than step over it.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 
 cdef inline uint32_t get_u32(const void* p) noexcept nogil:
@@ -21,10 +21,6 @@ cdef inline uint16_t get_u16(const void* p) noexcept nogil:
     cdef uint16_t v
     memcpy(&v, p, 2)
     return v
-
-
-cdef inline void put_u16(void* p, uint16_t v) noexcept nogil:
-    memcpy(p, &v, 2)
 
 
 cdef inline void put_u32(void* p, uint32_t v) noexcept nogil:
@@ -72,3 +68,8 @@ cdef inline int varint_size(uint64_t v) noexcept nogil:
         v >>= 7
         n += 1
     return n
+
+
+cdef inline bint all_zero(const char* p, size_t n) noexcept nogil:
+    # The first byte is zero and each equals the one before it: memcmp is many times faster than a loop over bytes.
+    return n == 0 or (p[0] == 0 and memcmp(p, p + 1, n - 1) == 0)

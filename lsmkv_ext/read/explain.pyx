@@ -17,7 +17,7 @@ from lsmkv_ext.read.lookup cimport (
     probe_tables,
 )
 from lsmkv_ext.read.read_state cimport ReadStateC, raise_read
-from lsmkv_ext.table.table cimport ReadContext, TableC, table_unpin
+from lsmkv_ext.table.reader cimport ReadContext, TableC, table_unpin
 
 cdef dict RESULTS = {ABSENT: "absent", FOUND: "found", DELETED: "deleted", RANGE_DELETED: "range-deleted"}
 

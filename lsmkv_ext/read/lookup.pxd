@@ -9,7 +9,7 @@ from lsmkv_ext.block.block cimport BlockC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport Counters
 from lsmkv_ext.read.read_state cimport ReadStateC
-from lsmkv_ext.table.table cimport ReadContext, TableC
+from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 cdef enum Answer:               # of one source about one key
     ABSENT = 0

@@ -30,8 +30,7 @@ from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
 from lsmkv_ext.read.counters cimport LSMKV_COUNTERS, LevelCounters, lsm_count, lsm_count_double
 from lsmkv_ext.read.read_state cimport LevelC, TableSlot
-from lsmkv_ext.read.tombstones cimport table_ranges_cover
-from lsmkv_ext.table.table cimport (
+from lsmkv_ext.table.reader cimport (
     table_find_block,
     table_get,
     table_get_in,
@@ -40,6 +39,7 @@ from lsmkv_ext.table.table cimport (
     table_prefetch_block,
     table_unpin,
 )
+from lsmkv_ext.table.tombstones cimport tombstones_cover
 
 cdef extern from * nogil:
     """
@@ -189,9 +189,9 @@ cdef inline const uint8_t* slot_line(const TableSlot* slot, uint64_t hash) noexc
 
 cdef inline int probe_table_ranges(const TableC* t, Lookup* q) noexcept nogil:
     """A table's own entries are newer than its range tombstones over them, so these only hide older sources."""
-    if t.n_range_tombstones == 0:
+    if t.tombstones.n == 0:
         return ABSENT
-    q.seq = table_ranges_cover(t, q.key, q.klen)
+    q.seq = tombstones_cover(&t.tombstones, q.key, q.klen)
     return RANGE_DELETED if q.seq else ABSENT
 
 
@@ -233,7 +233,7 @@ cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Co
     if code == ST_OK:
         table_unpin(t, pinned)
         counters.shadow_wrong += 1
-        return fail_corrupt(st, b"a filter denies a key that its table holds", t.number, t.filter_at)
+        return fail_corrupt(st, b"a filter denies a key that its table holds", t.number, t.footer.filter.at)
     return ST_OK if code == ST_NOT_FOUND else code
 
 

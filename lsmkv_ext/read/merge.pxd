@@ -7,7 +7,8 @@ from libc.stdint cimport uint64_t
 from lsmkv_ext.block.block cimport Entry
 from lsmkv_ext.memtable.memtable cimport MemOrder, RunIter
 from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.table cimport ReadContext, TableC, TableIter
+from lsmkv_ext.table.iterator cimport TableIter
+from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 cdef enum:
     SOURCE_RUN = 0

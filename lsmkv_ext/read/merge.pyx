@@ -15,7 +15,7 @@ from lsmkv_ext.memtable.memtable cimport (
     run_seek_before,
 )
 from lsmkv_ext.port.status cimport ST_OK, fail_memory
-from lsmkv_ext.table.table cimport (
+from lsmkv_ext.table.iterator cimport (
     table_iter_close,
     table_iter_init,
     table_iter_next,

@@ -8,7 +8,7 @@ from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport MAX_LEVELS
-from lsmkv_ext.table.table cimport TableC
+from lsmkv_ext.table.reader cimport TableC
 
 # What a lookup that ends at the filter needs of a table, in one cache line: the table itself stays untouched.
 ctypedef struct TableSlot:

@@ -93,7 +93,7 @@ cdef class ReadState:
             out.last8[i] = out.slots[i].last8
             self.c.flat[level][i] = table.c
             self.c.cache = table.c.cache
-            if table.c.n_range_tombstones:
+            if table.c.tombstones.n:
                 self.c.table_ranges = True
             if level == 0:
                 l0_bytes += table.c.file_size

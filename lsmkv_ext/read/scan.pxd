@@ -14,7 +14,7 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.read_state cimport ReadState, ReadStateC
 from lsmkv_ext.read.tombstones cimport Fragments
-from lsmkv_ext.table.table cimport ReadContext, TableC
+from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 ctypedef struct ChunkItem:
     size_t at                   # key, then value, in the chunk's bytes

@@ -84,7 +84,7 @@ cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) n
     """Asks a prefix filter; "maybe" wherever it cannot tell."""
     cdef int has = 0
     cdef uint64_t hash
-    if not t.filter.usable or t.filter.prefix_kind == 0 or t.n_range_tombstones:
+    if not t.filter.usable or t.filter.prefix_kind == 0 or t.tombstones.n:
         return True
     hash = filter_prefix_hash(t.filter.prefix_kind, t.filter.prefix_arg, prefix, n, t.filter.seed, &has)
     return not has or filter_probe(&t.filter, hash)

@@ -3,7 +3,9 @@
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.memtable.memtable cimport MemC
-from lsmkv_ext.table.table cimport RangeTombstone, RangeWalk, TableC
+from lsmkv_ext.table.format cimport RangeTombstone
+from lsmkv_ext.table.reader cimport TableC
+from lsmkv_ext.table.tombstones cimport TombstoneWalk
 
 ctypedef struct Fragments:        # zeroed = empty; keys are borrowed from the memtables and tables that gave them
     RangeTombstone* items          # owned
@@ -19,12 +21,10 @@ cdef int fragments_flatten(Fragments* s) noexcept nogil
 cdef void fragments_free(Fragments* s) noexcept nogil
 # After flattening: the newest sequence number over `key`, or 0.
 cdef uint64_t ranges_cover(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil
-# The same for a table's own list.
-cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil
 
 ctypedef struct RangeSource:    # a list in order of starts: a table's, or one in memory
     RangeTombstone now             # the first one that was not taken yet
-    RangeWalk walk
+    TombstoneWalk walk
     const RangeTombstone* item     # the one behind `now`; NULL: the walk knows
     const RangeTombstone* end
 

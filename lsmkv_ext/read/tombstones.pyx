@@ -1,9 +1,8 @@
-from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memset
 
 from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone
-from lsmkv_ext.table.table cimport range_unpack, range_walk_init, range_walk_next
+from lsmkv_ext.table.tombstones cimport tombstone_walk_init, tombstone_walk_next
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.atomics cimport lsm_load_ptr
 
@@ -42,9 +41,9 @@ cdef int fragments_add_memtable(Fragments* s, const MemC* m, uint64_t snapshot) 
 
 cdef int fragments_add_table(Fragments* s, const TableC* t) noexcept nogil:
     cdef RangeTombstone d
-    cdef RangeWalk walk
-    range_walk_init(&walk, t)
-    while range_walk_next(&walk, &d):
+    cdef TombstoneWalk walk
+    tombstone_walk_init(&walk, &t.tombstones)
+    while tombstone_walk_next(&walk, &d):
         if fragments_add(s, d.start, d.start_len, d.stop, d.stop_len, d.seq) != 0:
             return -1
     return 0
@@ -81,7 +80,7 @@ cdef void sift_source(RangeSource* heap, size_t n, size_t i) noexcept nogil:
 
 cdef bint source_next(RangeSource* source) noexcept nogil:
     if source.item == NULL:
-        return range_walk_next(&source.walk, &source.now)
+        return tombstone_walk_next(&source.walk, &source.now)
     if source.item == source.end:
         return False
     source.now = source.item[0]
@@ -213,7 +212,7 @@ cdef int sweep_add_memtable(RangeSweep* s, const MemC* m, uint64_t snapshot) noe
 cdef int sweep_add_table(RangeSweep* s, const TableC* t) noexcept nogil:
     cdef RangeSource source
     memset(&source, 0, sizeof(source))
-    range_walk_init(&source.walk, t)
+    tombstone_walk_init(&source.walk, &t.tombstones)
     return add_source(s, &source)
 
 
@@ -280,62 +279,3 @@ cdef uint64_t ranges_cover(const RangeTombstone* items, size_t n, const char* ke
     if lo == 0 or lsm_compare(key, klen, items[lo - 1].stop, items[lo - 1].stop_len) >= 0:
         return 0
     return items[lo - 1].seq
-
-
-cdef inline bint starts_by(const char* p, const char* end, const char* key, size_t klen) noexcept nogil:
-    """Whether the range tombstone at p, a place, starts at key or before it."""
-    cdef RangeTombstone r
-    cdef size_t n = <uint8_t>p[0]
-    if (n | <uint8_t>p[1]) & 0x80:
-        memset(&r, 0, sizeof(r))
-        return range_unpack(p, end, 0, &r) != NULL and lsm_compare(r.start, r.start_len, key, klen) <= 0
-    # Lengths of a byte each, as usual: the sequence number is stepped over, not decoded.
-    p += 2
-    while <uint8_t>p[0] & 0x80:
-        p += 1
-    return lsm_compare(p + 1, n - 1, key, klen) <= 0
-
-
-cdef uint64_t overlapping_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
-    """All that start by then, one by one."""
-    cdef uint64_t newest = 0
-    cdef RangeTombstone r
-    cdef RangeWalk walk
-    range_walk_init(&walk, t)
-    while range_walk_next(&walk, &r) and lsm_compare(r.start, r.start_len, key, klen) <= 0:
-        if r.seq > newest and lsm_compare(key, klen, r.stop, r.stop_len) < 0:
-            newest = r.seq
-    return newest
-
-
-cdef uint64_t table_ranges_cover(const TableC* t, const char* key, size_t klen) noexcept nogil:
-    cdef const char* end = t.range_bytes + t.range_len
-    cdef const char* p
-    cdef uint32_t lo = 0, hi = (t.n_range_tombstones + (1 << t.range_shift) - 1) >> t.range_shift, mid
-    cdef RangeTombstone r, found
-    cdef int _i
-    if t.ranges_overlap:
-        return overlapping_cover(t, key, klen)
-    while lo < hi:          # first place whose range starts behind key
-        mid = (lo + hi) >> 1
-        if starts_by(t.range_bytes + t.range_places[mid], end, key, klen):
-            lo = mid + 1
-        else:
-            hi = mid
-    if lo == 0:
-        return 0
-    memset(&found, 0, sizeof(found))
-    p = range_unpack(t.range_bytes + t.range_places[lo - 1], end, t.range_base, &found)
-    if p == NULL:           # never: they were packed when the table was opened
-        return 0
-    r = found
-    for _i in range((1 << t.range_shift) - 1):
-        if p == end:
-            break
-        p = range_unpack(p, end, t.range_base, &r)
-        if p == NULL or lsm_compare(r.start, r.start_len, key, klen) > 0:
-            break
-        found = r
-    if lsm_compare(key, klen, found.stop, found.stop_len) >= 0:
-        return 0
-    return t.global_seq if t.global_seq else found.seq

@@ -1,37 +1,32 @@
-# What the writer and the reader of an SSTable agree on. Byte grids: docs/format.md, "SSTable".
+# The bytes of an SSTable outside its data blocks: one encoder and one decoder per structure, for builder and reader. Byte grids:
+# docs/format.md, "SSTable".
 #
 #   data blocks | index | (padding) filter bits, 64-byte aligned | range tombstones | properties | footer
 #
 # Every section but the filter bits and the footer is framed: payload, then FRAME_TRAILER bytes
 #   u32 raw size | u8 compression | u32 checksum
-# The checksum covers payload, raw size and compression, and is seeded by the kind of section and its offset in the
-# file: bytes from the right file at the wrong place do not pass.
+# The checksum covers payload, raw size and compression. Its seed is the kind of section and its offset in the file, so bytes from
+# the right file at the wrong place fail.
+#
+# Decoders take bytes nobody vouches for. They return what is wrong, or NULL for "fine" where the result is a text and for
+# "malformed" where it is the next byte.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.port.coding cimport get_u32, get_varint, put_u32
+from lsmkv_ext.port.coding cimport get_varint, put_u32
+from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.limits cimport MAX_KEY
 
 cdef enum:
     FRAME_TRAILER = 9
     FRAME_STORED = 0
     FRAME_LZ4 = 1
-    FRAME_LZ4_MAX_RAW = 48 << 20   # what is larger is stored as it is: a few hostile bytes must not ask for a gigabyte
-    # A value larger than this is stored too: it goes from where it is straight into the file. Compressing it would take two more
-    # of it in memory, and a log may hold nothing else (docs/durability.md, "hostile log").
-    LARGE_VALUE = 24 << 20
+    FRAME_LZ4_MAX_RAW = 48 << 20   # anything larger is stored: a few hostile bytes must not claim a gigabyte
     FOOTER_SIZE = 160
-    FOOTER_SUMMED_FROM = 64        # the filter's header in front has its own checksum, so that it can fail open
-    FOOTER_SUM_AT = 144
-    FOOTER_MAGIC_AT = 152
-    TABLE_VERSION = 1
-    OPEN_ALLOWANCE = 16 << 20      # opening a table takes at most so many bytes more than its file has
-    # An open table knows where each of its range tombstones begins, in 4 bytes; from so many bytes of them on, where every
-    # 2^RANGE_SHIFT-th does.
-    RANGES_SPARSE = 64 << 10
-    RANGE_SHIFT = 4
-    RANGE_COST = 2                 # bytes that each takes then at most, beside its own
+    FOOTER_FILTER_HEADER = 64      # bytes of the filter's header at its start; it has its own checksum, so that it can fail open
+    OPEN_ALLOWANCE = 16 << 20      # opening a table allocates at most its file size and this
+    RANGE_COST = 2                 # bytes an open table needs per range tombstone beside its own, once they are many
     FILTER_ALIGN = 64
     # kinds of section, for the checksum's seed
     KIND_DATA = 1
@@ -39,7 +34,7 @@ cdef enum:
     KIND_RANGES = 3
     KIND_PROPS = 4
     KIND_FOOTER = 5
-    # properties: a number is 8 bytes, little endian
+    # ids of properties
     PROP_N_ENTRIES = 1
     PROP_N_DELETES = 2
     PROP_N_RANGE_TOMBSTONES = 3
@@ -65,24 +60,114 @@ cdef enum:
 
 cdef extern from * nogil:
     """
-    #define LSM_TABLE_MAGIC 0x545353766b6d736cull   /* "lsmkvSST" */
     #define LSM_FRAME_SEED 0x6c736d6b76667261ull
     """
-    const uint64_t LSM_TABLE_MAGIC
     const uint64_t LSM_FRAME_SEED
 
 
-ctypedef struct RangeTombstone:       # hides keys in [start, stop) with a smaller sequence number; keys are borrowed
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+ctypedef struct Frame:             # a checked frame
+    const char* payload            # borrowed
+    size_t payload_len
+    uint32_t raw_size
+    int compression
+
+
+cdef inline uint64_t section_seed(int kind, uint64_t offset) noexcept nogil:
+    return LSM_FRAME_SEED ^ <uint64_t>kind << 56 ^ offset
+
+
+cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t compression, int kind,
+                            uint64_t offset) noexcept nogil:
+    """Writes the trailer after payload[:n]."""
+    put_u32(payload + n, raw_size)
+    payload[n + 4] = <char>compression
+    put_u32(payload + n + 5, <uint32_t>xxh3(payload, n + 5, section_seed(kind, offset)))
+
+
+# The trailer of a stored frame whose payload is `front` and then rest[:n], written after the latter. -1: out of memory.
+cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int kind, uint64_t offset) noexcept nogil
+# Checks frame[:n], trailer included: checksum and sizes. Returns NULL, or what is wrong; out.raw_size is then safe to allocate.
+cdef const char* frame_check(const char* frame, size_t n, int kind, uint64_t offset, Frame* out) noexcept nogil
+# Decompresses or copies into `raw` (raw_size bytes). Returns NULL, or what is wrong.
+cdef const char* frame_unpack(const Frame* f, char* raw) noexcept nogil
+
+
+# --- footer ----------------------------------------------------------------------------------------------------------
+
+ctypedef struct Section:
+    uint64_t at                    # offset in the file
+    uint64_t size                  # with its trailer
+
+ctypedef struct Footer:
+    char filter_header[FOOTER_FILTER_HEADER]
+    Section index, filter, ranges, props
+    uint64_t data_end
+
+cdef void footer_encode(const Footer* f, char* out) noexcept nogil               # FOOTER_SIZE bytes
+# `end` is the footer's own offset. Returns NULL, or what is wrong and in *at the offset in the file.
+cdef const char* footer_decode(const char* p, uint64_t end, Footer* out, uint64_t* at) noexcept nogil
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+ctypedef struct Properties:
+    uint64_t numbers[PROP_COUNT]   # by id; 0 where missing
+    const char* smallest           # borrowed; NULL where missing
+    size_t smallest_len
+    const char* largest
+    size_t largest_len
+
+cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil      # -1: out of memory
+# Unknown ids are skipped, and so is everything from where the list breaks off. The keys are borrowed from `p`.
+cdef void props_decode(const char* p, size_t n, Properties* out) noexcept nogil
+
+
+# --- index -----------------------------------------------------------------------------------------------------------
+
+ctypedef struct IndexEntry:
+    uint64_t shared                # bytes of the separator before it
+    uint64_t unshared
+    const char* suffix             # borrowed
+    uint64_t size                  # of the block's frame
+    uint64_t n_entries
+
+cdef enum:
+    MIN_INDEX_ENTRY = 4            # bytes: four lengths of one byte each
+
+cdef int index_entry_encode(const IndexEntry* e, GrowBuf* out) noexcept nogil    # -1: out of memory
+# Returns the byte behind it, or NULL where it is malformed. That `shared` fits is left to the caller.
+cdef const char* index_entry_decode(const char* p, const char* end, IndexEntry* e) noexcept nogil
+
+
+cdef inline uint64_t block_cost(uint64_t sep_len) noexcept nogil:
+    """Returns the bytes that one block takes in the index of an open table, at most: offset, place of the separator, cached
+    block, 8-byte prefixes (8/7 of one), and the separator."""
+    return 40 + sep_len
+
+
+# --- range tombstones ------------------------------------------------------------------------------------------------
+
+ctypedef struct RangeTombstone:    # hides keys in [start, stop) with a smaller sequence number; keys are borrowed
     const char* start
     size_t start_len
     const char* stop
     size_t stop_len
     uint64_t seq
 
+cdef enum:
+    MIN_RANGE = 4                  # bytes: three numbers and a stop key
+
+cdef int range_encode(const RangeTombstone* r, GrowBuf* out) noexcept nogil      # -1: out of memory
+# The order in their section: by start, then newest first. <0, 0, >0.
+cdef int range_compare(const RangeTombstone* a, const RangeTombstone* b) noexcept nogil
+# Brings the n of `section`, encoded in any order, into that order. -1: out of memory.
+cdef int ranges_sort(GrowBuf* section, size_t n) noexcept nogil
+
 
 cdef inline const char* range_decode(const char* p, const char* end, RangeTombstone* r) noexcept nogil:
-    """A range tombstone as it stands in its section; returns the byte behind it, or NULL where it is malformed. That start < stop is
-    left to the reader of a file."""
+    """Returns the byte behind it, or NULL where it is malformed. That start < stop is left to the caller."""
     cdef uint64_t start_len, stop_len
     p = get_varint(p, end, &start_len)
     if p != NULL:
@@ -96,28 +181,3 @@ cdef inline const char* range_decode(const char* p, const char* end, RangeTombst
     r.stop = p + start_len
     r.stop_len = stop_len
     return p + start_len + stop_len
-
-
-cdef inline uint64_t block_cost(uint64_t sep_len) noexcept nogil:
-    """What one block takes in the index of an open table, at most: offset, place of the separator, cached block,
-    8-byte prefixes (8/7 of one), and the separator."""
-    return 40 + sep_len
-
-
-cdef inline uint64_t section_seed(int kind, uint64_t offset) noexcept nogil:
-    return LSM_FRAME_SEED ^ <uint64_t>kind << 56 ^ offset
-
-
-cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t compression, int kind,
-                            uint64_t offset) noexcept nogil:
-    """Writes the trailer behind payload[:n]."""
-    put_u32(payload + n, raw_size)
-    payload[n + 4] = <char>compression
-    put_u32(payload + n + 5, <uint32_t>xxh3(payload, n + 5, section_seed(kind, offset)))
-
-
-cdef inline bint frame_intact(const char* frame, size_t n, int kind, uint64_t offset) noexcept nogil:
-    """Whether frame[:n], trailer included, has its checksum right."""
-    if n < FRAME_TRAILER:
-        return False
-    return get_u32(frame + n - 4) == <uint32_t>xxh3(frame, n - 4, section_seed(kind, offset))

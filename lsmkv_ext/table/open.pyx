@@ -1,37 +1,28 @@
-from libc.errno cimport ENOENT
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.port.codecs cimport lz4_decompress, xxh3
 from lsmkv_ext.block.block cimport BlockC
 from lsmkv_ext.cache.block_cache cimport cache_release, cache_remove, cache_reserve
-from lsmkv_ext.port.coding cimport get_u32, get_u64, get_varint, put_varint, varint_size
 from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_forget, fd_release
-from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_open, file_pread, file_size
 from lsmkv_ext.filter.bloom cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
-from lsmkv_ext.port.alloc cimport lsm_free, lsm_alloc
+from lsmkv_ext.limits cimport MAX_KEY
+from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
+from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
+from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_open, file_size
 from lsmkv_ext.port.slab cimport page_run_alloc, page_run_free
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
-from lsmkv_ext.table.table cimport INDEX_FANOUT, INDEX_MAX_LEVELS
 from lsmkv_ext.table.format cimport (
-    FOOTER_MAGIC_AT,
     FOOTER_SIZE,
-    FOOTER_SUM_AT,
-    FOOTER_SUMMED_FROM,
-    FRAME_LZ4,
-    FRAME_LZ4_MAX_RAW,
     FRAME_STORED,
     FRAME_TRAILER,
-    KIND_FOOTER,
     KIND_INDEX,
     KIND_PROPS,
     KIND_RANGES,
-    LSM_TABLE_MAGIC,
+    MIN_INDEX_ENTRY,
     OPEN_ALLOWANCE,
     PROP_DATA_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
-    PROP_LARGEST,
     PROP_LARGEST_EXCLUSIVE,
     PROP_MAX_SEQ,
     PROP_MIN_SEQ,
@@ -40,17 +31,17 @@ from lsmkv_ext.table.format cimport (
     PROP_N_ENTRIES,
     PROP_N_RANGE_TOMBSTONES,
     PROP_SEED,
-    PROP_SMALLEST,
-    RANGE_SHIFT,
-    RANGES_SPARSE,
-    TABLE_VERSION,
-    RangeTombstone,
-    frame_intact,
-    range_decode,
-    section_seed,
+    Frame,
+    IndexEntry,
+    Section,
+    footer_decode,
+    frame_check,
+    frame_unpack,
+    index_entry_decode,
+    props_decode,
 )
-from lsmkv_ext.limits cimport MAX_KEY
-from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
+from lsmkv_ext.table.reader cimport INDEX_FANOUT, INDEX_MAX_LEVELS, table_pread
+from lsmkv_ext.table.tombstones cimport tombstones_check, tombstones_pack
 
 cdef extern from * nogil:
     """
@@ -69,19 +60,22 @@ cdef extern from * nogil:
     """
     void lsm_advise_huge(char* p, uint64_t n) noexcept
 
-cdef enum:
-    MIN_INDEX_ENTRY = 4            # bytes: four lengths of one byte each
-    MIN_RANGE = 4                  # bytes: three numbers and a stop key
 
+# --- memory ----------------------------------------------------------------------------------------------------------
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+cdef bint _allowed(TableC* t, uint64_t n, Status* st) noexcept nogil:
+    """Sizes come from the file, which may be hostile. The builder keeps its own tables within the allowance
+    (builder_padding)."""
+    if n > t.room:
+        fail_corrupt(st, "table needs more memory than its size allows", t.number, t.file_size)
+        return False
+    return True
+
 
 cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
-    """n bytes out of the table's allowance; NULL with *st set. Sizes come from the file, which may be hostile: the writer
-    sees to it that a table of its own always stays within (builder_padding)."""
+    """Returns n bytes out of the table's allowance; NULL with *st set."""
     cdef void* p
-    if n > t.room:
-        fail_corrupt(st, "table asks for more memory than its size allows", t.number, t.file_size)
+    if not _allowed(t, n, st):
         return NULL
     p = lsm_alloc(n)
     if p == NULL:
@@ -91,228 +85,100 @@ cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
     return p
 
 
-cdef void _give_back(TableC* t, void* p, uint64_t n) noexcept nogil:
+cdef void _unclaim(TableC* t, void* p, uint64_t n) noexcept nogil:
     if p != NULL:
         t.room += n
         lsm_free(p)
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------------
-
-cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil:
-    cdef int fd = -1
-    cdef size_t got = 0
-    cdef int err
-    if t.fds == NULL:
-        fd = t.handle.fd
-    else:
-        err = fd_acquire(t.fds, &t.handle, &fd)
-        if err == ENOENT:
-            # Only a handle beside the writer can miss a file: its descriptor had to make room, and the writer removed the name.
-            return fail_io(st, "a table was replaced by the writer; refresh() brings a read-only handle up to date", err)
-        if err != 0:
-            return fail_io(st, "opening a table", err)
-    err = file_pread(fd, buf, n, offset, &got)
-    if t.fds != NULL:
-        fd_release(t.fds, &t.handle)
-    if err != 0:
-        return fail_io(st, "reading a table", err)
-    if got != n:
-        return fail_corrupt(st, "table file is shorter than it says", t.number, offset + got)
-    return ST_OK
-
-
-cdef int frame_check(TableC* t, const char* frame, size_t n, int kind, uint64_t offset, uint32_t* raw_size,
-                     int* compression, Status* st) noexcept nogil:
-    cdef size_t payload
-    if not frame_intact(frame, n, kind, offset):
-        return fail_corrupt(st, "checksum mismatch", t.number, offset)
-    payload = n - FRAME_TRAILER
-    raw_size[0] = get_u32(frame + payload)
-    compression[0] = <uint8_t>frame[payload + 4]
-    if compression[0] == FRAME_STORED and raw_size[0] == payload:
-        return ST_OK
-    # LZ4 cannot expand by more than 255.
-    if compression[0] == FRAME_LZ4 and raw_size[0] <= FRAME_LZ4_MAX_RAW and raw_size[0] <= 255 * <uint64_t>payload:
-        return ST_OK
-    return fail_corrupt(st, "impossible size or unknown compression", t.number, offset)
-
-
-cdef int frame_unpack(TableC* t, const char* frame, size_t n, uint32_t raw_size, int compression, char* raw,
-                      uint64_t offset, Status* st) noexcept nogil:
-    if compression == FRAME_STORED:
-        memcpy(raw, frame, raw_size)
-        return ST_OK
-    if lz4_decompress(frame, raw, <int>(n - FRAME_TRAILER), <int>raw_size) != <int>raw_size:
-        return fail_corrupt(st, "compressed block does not unpack", t.number, offset)
-    return ST_OK
-
-
-cdef int _section(TableC* t, uint64_t at, uint64_t size, int kind, char** raw, size_t* raw_len,
-                  Status* st) noexcept nogil:
+cdef int _read_section(TableC* t, const Section* s, int kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
     """Reads, checks and unpacks one framed section into memory that the caller owns. (A stored one keeps its trailer.)"""
-    cdef uint32_t raw_size = 0
-    cdef int compression = 0
+    cdef Frame f
+    cdef const char* problem = NULL
     cdef int code
-    cdef char* frame = <char*>_claim(t, size, st)
+    cdef char* frame = <char*>_claim(t, s.size, st)
     raw[0] = NULL
     raw_len[0] = 0
     if frame == NULL:
         return st.code
-    code = table_pread(t, frame, size, at, st)
+    code = table_pread(t, frame, s.size, s.at, st)
     if code == ST_OK:
-        code = frame_check(t, frame, size, kind, at, &raw_size, &compression, st)
-    if code == ST_OK and compression == FRAME_STORED:
-        raw[0] = frame
-        raw_len[0] = raw_size
-        return ST_OK
-    if code == ST_OK:
-        raw[0] = <char*>_claim(t, raw_size, st)
-        code = st.code if raw[0] == NULL else frame_unpack(t, frame, size, raw_size, compression, raw[0], at, st)
-        raw_len[0] = raw_size
-    _give_back(t, frame, size)
+        problem = frame_check(frame, s.size, kind, s.at, &f)
+        if problem == NULL:
+            raw_len[0] = f.raw_size
+            if f.compression == FRAME_STORED:
+                raw[0] = frame
+                return ST_OK
+            raw[0] = <char*>_claim(t, f.raw_size, st)
+            if raw[0] == NULL:
+                code = st.code
+            else:
+                problem = frame_unpack(&f, raw[0])
+    if problem != NULL:
+        code = fail_corrupt(st, problem, t.number, s.at)
+    _unclaim(t, frame, s.size)
     return code
 
 
-# --- footer and properties --------------------------------------------------------------------------------------------
-
-cdef inline bint _inside(uint64_t at, uint64_t size, uint64_t start, uint64_t end) noexcept nogil:
-    return at >= start and at <= end and size <= end - at
-
+# --- footer and properties -------------------------------------------------------------------------------------------
 
 cdef int _read_footer(TableC* t, Status* st) noexcept nogil:
-    cdef char f[FOOTER_SIZE]
-    cdef uint64_t end
+    cdef char footer[FOOTER_SIZE]
+    cdef const char* problem
+    cdef uint64_t at = 0
     cdef int code
     if t.file_size < FOOTER_SIZE:
         return fail_corrupt(st, "file too short for a table", t.number, 0)
-    end = t.file_size - FOOTER_SIZE
-    code = table_pread(t, f, FOOTER_SIZE, end, st)
+    code = table_pread(t, footer, FOOTER_SIZE, t.file_size - FOOTER_SIZE, st)
     if code != ST_OK:
         return code
-    if get_u64(f + FOOTER_MAGIC_AT) != LSM_TABLE_MAGIC:
-        return fail_corrupt(st, "no table: the magic number is missing", t.number, end + FOOTER_MAGIC_AT)
-    if get_u64(f + FOOTER_SUM_AT) != xxh3(f + FOOTER_SUMMED_FROM, FOOTER_SUM_AT - FOOTER_SUMMED_FROM,
-                                                 section_seed(KIND_FOOTER, 0)):
-        return fail_corrupt(st, "checksum mismatch in the footer", t.number, end)
-    if get_u32(f + 136) != TABLE_VERSION or get_u32(f + 140) != 0:
-        return fail_corrupt(st, "table of an unknown format version", t.number, end + 136)
-    memcpy(t.filter_header, f, FILTER_HEADER_SIZE)
-    t.index_at = get_u64(f + 64)
-    t.index_size = get_u64(f + 72)
-    t.filter_at = get_u64(f + 80)
-    t.filter_size = get_u64(f + 88)
-    t.ranges_at = get_u64(f + 96)
-    t.ranges_size = get_u64(f + 104)
-    t.props_at = get_u64(f + 112)
-    t.props_size = get_u64(f + 120)
-    t.data_end = get_u64(f + 128)
-    if not (t.data_end == t.index_at and _inside(t.index_at, t.index_size, 0, end)
-            and _inside(t.filter_at, t.filter_size, t.index_at + t.index_size, end)
-            and _inside(t.ranges_at, t.ranges_size, t.filter_at + t.filter_size, end)
-            and _inside(t.props_at, t.props_size, t.ranges_at + t.ranges_size, end)):
-        return fail_corrupt(st, "sections of the table do not fit into the file", t.number, end)
-    return ST_OK
-
-
-cdef bint _find_prop(const TableC* t, int id, const char** value, size_t* n) noexcept nogil:
-    """False where it is missing or the list breaks off."""
-    cdef const char* p = t.props
-    cdef const char* end = p + t.props_len
-    cdef uint64_t got = 0, size = 0
-    while p < end:
-        p = get_varint(p, end, &got)
-        if p == NULL:
-            return False
-        p = get_varint(p, end, &size)
-        if p == NULL or size > <uint64_t>(end - p):
-            return False
-        if got == <uint64_t>id:
-            value[0] = p
-            n[0] = size
-            return True
-        p += size
-    return False
-
-
-cdef uint64_t table_prop(const TableC* t, int id) noexcept nogil:
-    cdef const char* p = NULL
-    cdef size_t n = 0
-    if not _find_prop(t, id, &p, &n) or n != 8:
-        return 0
-    return get_u64(p)
-
-
-cdef int _copy_prop(TableC* t, int id, char** out, size_t* out_len, Status* st) noexcept nogil:
-    cdef const char* p = NULL
-    cdef size_t n = 0
-    if not _find_prop(t, id, &p, &n) or n > MAX_KEY:
-        return fail_corrupt(st, "properties lack the key range", t.number, t.props_at)
-    out[0] = <char*>_claim(t, n, st)
-    if out[0] == NULL:
-        return st.code
-    memcpy(out[0], p, n)
-    out_len[0] = n
+    problem = footer_decode(footer, t.file_size - FOOTER_SIZE, &t.footer, &at)
+    if problem != NULL:
+        return fail_corrupt(st, problem, t.number, at)
     return ST_OK
 
 
 cdef int _read_props(TableC* t, Status* st) noexcept nogil:
+    cdef uint64_t* numbers = t.props.numbers
     cdef uint64_t n_blocks
-    cdef int code = _section(t, t.props_at, t.props_size, KIND_PROPS, &t.props, &t.props_len, st)
+    cdef size_t n
+    cdef int code = _read_section(t, &t.footer.props, KIND_PROPS, &t.props_bytes, &n, st)
     if code != ST_OK:
         return code
-    t.n_entries = table_prop(t, PROP_N_ENTRIES)
-    t.n_deletes = table_prop(t, PROP_N_DELETES)
-    t.min_seq = table_prop(t, PROP_MIN_SEQ)
-    t.max_seq = table_prop(t, PROP_MAX_SEQ)
-    if t.global_seq:
-        t.min_seq = t.global_seq
-        t.max_seq = t.global_seq
-    t.seed = table_prop(t, PROP_SEED)
-    t.largest_exclusive = table_prop(t, PROP_LARGEST_EXCLUSIVE) != 0
-    n_blocks = table_prop(t, PROP_N_BLOCKS)
-    if n_blocks >> 31 != 0 or n_blocks * FRAME_TRAILER > t.data_end or table_prop(t, PROP_DATA_BYTES) != t.data_end:
-        return fail_corrupt(st, "properties contradict the file", t.number, t.props_at)
+    t.memory += n
+    props_decode(t.props_bytes, n, &t.props)
+    if (t.props.smallest == NULL or t.props.smallest_len > MAX_KEY
+            or t.props.largest == NULL or t.props.largest_len > MAX_KEY):
+        return fail_corrupt(st, "properties lack the key range", t.number, t.footer.props.at)
+    n_blocks = numbers[PROP_N_BLOCKS]
+    if (n_blocks >> 31 != 0 or n_blocks * FRAME_TRAILER > t.footer.data_end
+            or numbers[PROP_DATA_BYTES] != t.footer.data_end):
+        return fail_corrupt(st, "properties contradict the file", t.number, t.footer.props.at)
     t.n_blocks = <uint32_t>n_blocks
-    code = _copy_prop(t, PROP_SMALLEST, &t.smallest, &t.smallest_len, st)
-    if code == ST_OK:
-        code = _copy_prop(t, PROP_LARGEST, &t.largest, &t.largest_len, st)
-    return code
+    t.n_entries = numbers[PROP_N_ENTRIES]
+    t.n_deletes = numbers[PROP_N_DELETES]
+    t.min_seq = t.global_seq if t.global_seq else numbers[PROP_MIN_SEQ]
+    t.max_seq = t.global_seq if t.global_seq else numbers[PROP_MAX_SEQ]
+    t.seed = numbers[PROP_SEED]
+    t.smallest = t.props.smallest
+    t.smallest_len = t.props.smallest_len
+    t.largest = t.props.largest
+    t.largest_len = t.props.largest_len
+    t.largest_exclusive = numbers[PROP_LARGEST_EXCLUSIVE] != 0
+    return ST_OK
 
 
-# --- index ------------------------------------------------------------------------------------------------------------
-
-ctypedef struct IndexEntry:
-    uint64_t shared
-    uint64_t unshared
-    const char* suffix
-    uint64_t size
-    uint64_t n_entries
-
-
-cdef const char* _index_entry(const char* p, const char* end, IndexEntry* e) noexcept nogil:
-    p = get_varint(p, end, &e.shared)
-    if p == NULL:
-        return NULL
-    p = get_varint(p, end, &e.unshared)
-    if p == NULL or e.unshared > <uint64_t>(end - p):
-        return NULL
-    e.suffix = p
-    p = get_varint(p + e.unshared, end, &e.size)
-    if p == NULL:
-        return NULL
-    return get_varint(p, end, &e.n_entries)
-
+# --- index -----------------------------------------------------------------------------------------------------------
 
 cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Bytes of all separators behind what they have in common, or UINT64_MAX where the index is not what it should be."""
+    """Returns the bytes of all separators without what they have in common, or UINT64_MAX for a malformed index."""
     cdef const char* end = p + n
     cdef uint64_t total = 0, klen = 0, at = 0
     cdef IndexEntry e
     cdef uint32_t i
     for i in range(t.n_blocks):
-        p = _index_entry(p, end, &e)
-        if p == NULL or e.shared > klen or e.size < FRAME_TRAILER or e.size > t.data_end - at:
+        p = index_entry_decode(p, end, &e)
+        if p == NULL or e.shared > klen or e.size < FRAME_TRAILER or e.size > t.footer.data_end - at:
             return <uint64_t>-1
         klen = e.shared + e.unshared
         if klen > MAX_KEY:
@@ -321,13 +187,13 @@ cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
         t.common_len = min(t.common_len, e.shared) if i else klen
         total += klen
         at += e.size
-    if p != end or at != t.data_end:
+    if p != end or at != t.footer.data_end:
         return <uint64_t>-1
     return total - t.common_len * t.n_blocks
 
 
 cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Separators one after the other, without what they have in common; -1 where they are not increasing."""
+    """Decodes the separators, without what they have in common; -1 where they are not increasing."""
     cdef const char* end = p + n
     cdef uint64_t at = 0
     cdef uint64_t before = 0
@@ -337,7 +203,7 @@ cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
     t.offsets[0] = 0
     t.sep_at[0] = 0
     for i in range(t.n_blocks):
-        p = _index_entry(p, end, &e)
+        p = index_entry_decode(p, end, &e)
         if i == 0:
             memcpy(t.common, e.suffix, t.common_len)
             e.shared = t.common_len
@@ -355,7 +221,7 @@ cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
     return 0
 
 
-cdef int _grow_tree(TableC* t, Status* st) noexcept nogil:
+cdef int _build_tree(TableC* t, Status* st) noexcept nogil:
     """Level 0: the prefixes; each level above: the last of every group of INDEX_FANOUT."""
     cdef uint64_t n = t.n_blocks
     cdef uint64_t padded, i
@@ -363,7 +229,7 @@ cdef int _grow_tree(TableC* t, Status* st) noexcept nogil:
     while True:
         padded = (n + INDEX_FANOUT - 1) // INDEX_FANOUT * INDEX_FANOUT
         if level >= INDEX_MAX_LEVELS:
-            return fail_corrupt(st, "index of more blocks than a table has", t.number, t.index_at)
+            return fail_corrupt(st, "index of too many blocks", t.number, t.footer.index.at)
         t.levels[level] = <uint64_t*>_claim(t, padded * 8, st)
         if t.levels[level] == NULL:
             return st.code
@@ -406,98 +272,42 @@ cdef int _decode_index(TableC* t, const char* raw, size_t n, Status* st) noexcep
     cdef uint64_t blocks = t.n_blocks
     cdef int code
     if blocks > n // MIN_INDEX_ENTRY:
-        return fail_corrupt(st, "index has fewer entries than the table has blocks", t.number, t.index_at)
+        return fail_corrupt(st, "index has fewer entries than the table has blocks", t.number, t.footer.index.at)
     seps = _measure_index(t, raw, n)
     if seps == <uint64_t>-1:
-        return fail_corrupt(st, "damaged index", t.number, t.index_at)
+        return fail_corrupt(st, "malformed index", t.number, t.footer.index.at)
     code = _claim_index(t, seps, st)
     if code != ST_OK:
         return code
     if _fill_index(t, raw, n) != 0:
-        return fail_corrupt(st, "separators of the index are out of order", t.number, t.index_at)
+        return fail_corrupt(st, "index separators out of order", t.number, t.footer.index.at)
     t.memory += (blocks + 1) * 24 + seps + t.common_len
-    return _grow_tree(t, st) if blocks else ST_OK
+    return _build_tree(t, st) if blocks else ST_OK
 
 
 cdef int _read_index(TableC* t, Status* st) noexcept nogil:
     cdef char* raw
     cdef size_t n
-    cdef int code = _section(t, t.index_at, t.index_size, KIND_INDEX, &raw, &n, st)
+    cdef int code = _read_section(t, &t.footer.index, KIND_INDEX, &raw, &n, st)
     if code == ST_OK:
         code = _decode_index(t, raw, n, st)
-    _give_back(t, raw, n)
+    _unclaim(t, raw, n)
     return code
 
 
-# --- range tombstones and filter -----------------------------------------------------------------------------------------
-
-cdef int _check_ranges(TableC* t, const char* p, size_t n, uint64_t count, Status* st) noexcept nogil:
-    """The section's bytes; finds the smallest sequence number, and whether some overlap, too."""
-    cdef const char* end = p + n
-    cdef RangeTombstone r, before
-    cdef uint64_t i
-    memset(&before, 0, sizeof(before))
-    t.range_base = <uint64_t>-1
-    for i in range(count):
-        p = range_decode(p, end, &r)
-        if p == NULL or lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
-            return fail_corrupt(st, "damaged range tombstone", t.number, t.ranges_at)
-        if i and lsm_compare(before.start, before.start_len, r.start, r.start_len) > 0:
-            return fail_corrupt(st, "range tombstones out of order", t.number, t.ranges_at)
-        if i and lsm_compare(before.stop, before.stop_len, r.start, r.start_len) > 0:
-            t.ranges_overlap = True
-        t.range_base = min(t.range_base, r.seq)
-        before = r
-    if p != end:
-        return fail_corrupt(st, "bytes behind the last range tombstone", t.number, t.ranges_at)
-    return ST_OK
-
-
-cdef uint64_t _pack_ranges(const TableC* t, const char* p, size_t n, uint64_t count, char* out) noexcept nogil:
-    """As range_unpack reads them, those at a place with their starts; returns the bytes that takes. `out` may be NULL."""
-    cdef const char* end = p + n
-    cdef char* at = out
-    cdef RangeTombstone r, before
-    cdef uint64_t i, size = 0, head
-    memset(&before, 0, sizeof(before))
-    for i in range(count):
-        p = range_decode(p, end, &r)
-        head = r.start_len + 1
-        if i & ((1 << t.range_shift) - 1) and lsm_compare(r.start, r.start_len, before.stop, before.stop_len) == 0:
-            head = 0
-        if out != NULL:
-            if i & ((1 << t.range_shift) - 1) == 0:
-                t.range_places[i >> t.range_shift] = <uint32_t>(at - out)
-            at = put_varint(put_varint(put_varint(at, head), r.stop_len), r.seq - t.range_base)
-            if head:
-                memcpy(at, r.start, r.start_len)
-                at += r.start_len
-            memcpy(at, r.stop, r.stop_len)
-            at += r.stop_len
-        size += varint_size(head) + varint_size(r.stop_len) + varint_size(r.seq - t.range_base) + r.stop_len
-        size += head - 1 if head else 0
-        before = r
-    return size
-
+# --- range tombstones and filter -------------------------------------------------------------------------------------
 
 cdef int _decode_ranges(TableC* t, const char* raw, size_t n, Status* st) noexcept nogil:
-    cdef uint64_t count = table_prop(t, PROP_N_RANGE_TOMBSTONES)
-    cdef uint64_t places
-    if count > n // MIN_RANGE:
-        return fail_corrupt(st, "fewer range tombstones than the properties say", t.number, t.ranges_at)
-    if _check_ranges(t, raw, n, count, st) != ST_OK:
+    cdef const char* problem = tombstones_check(&t.tombstones, raw, n, t.props.numbers[PROP_N_RANGE_TOMBSTONES])
+    if problem != NULL:
+        return fail_corrupt(st, problem, t.number, t.footer.ranges.at)
+    t.tombstones.places = <uint32_t*>_claim(t, <uint64_t>t.tombstones.n_places * 4, st)
+    if t.tombstones.places != NULL:
+        t.tombstones.bytes = <char*>_claim(t, t.tombstones.len, st)
+    if t.tombstones.bytes == NULL:
         return st.code
-    t.range_shift = RANGE_SHIFT if n > RANGES_SPARSE else 0
-    places = (count + (1 << t.range_shift) - 1) >> t.range_shift
-    t.range_len = _pack_ranges(t, raw, n, count, NULL)
-    t.range_places = <uint32_t*>_claim(t, places * 4, st)
-    if t.range_places != NULL:
-        t.range_bytes = <char*>_claim(t, t.range_len, st)
-    if t.range_bytes == NULL:
-        return st.code
-    _pack_ranges(t, raw, n, count, t.range_bytes)
-    t.n_range_tombstones = <uint32_t>count
-    t.memory += t.range_len + places * 4
+    tombstones_pack(&t.tombstones, raw, n)
+    t.memory += t.tombstones.len + <uint64_t>t.tombstones.n_places * 4
     return ST_OK
 
 
@@ -505,52 +315,53 @@ cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
     cdef char* raw
     cdef size_t n
     cdef int code
-    if t.ranges_size == 0:
-        if table_prop(t, PROP_N_RANGE_TOMBSTONES) != 0:
-            return fail_corrupt(st, "range tombstones are missing", t.number, t.ranges_at)
+    t.tombstones.global_seq = t.global_seq
+    if t.footer.ranges.size == 0:
+        if t.props.numbers[PROP_N_RANGE_TOMBSTONES] != 0:
+            return fail_corrupt(st, "range tombstones missing", t.number, t.footer.ranges.at)
         return ST_OK
-    code = _section(t, t.ranges_at, t.ranges_size, KIND_RANGES, &raw, &n, st)
+    code = _read_section(t, &t.footer.ranges, KIND_RANGES, &raw, &n, st)
     if code == ST_OK:
         code = _decode_ranges(t, raw, n, st)
-    _give_back(t, raw, n)
+    _unclaim(t, raw, n)
     return code
 
 
 cdef char* _claim_filter(TableC* t, Status* st) noexcept nogil:
-    if t.filter_size > t.room:
-        fail_corrupt(st, "table asks for more memory than its size allows", t.number, t.file_size)
+    if not _allowed(t, t.footer.filter.size, st):
         return NULL
-    t.filter_alloc = page_run_alloc(t.filter_size)
+    t.filter_alloc = page_run_alloc(t.footer.filter.size)
     if t.filter_alloc == NULL:
         fail_memory(st, "filter")
         return NULL
-    t.room -= t.filter_size
+    t.room -= t.footer.filter.size
     return <char*>t.filter_alloc
 
 
 cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
     """Damage leaves the filter unusable; only a failing disk or no memory is an error."""
+    cdef uint64_t size = t.footer.filter.size
     cdef char* bits = NULL
     cdef int code
-    if t.filter_size:
+    if size:
         bits = _claim_filter(t, st)
         if bits == NULL:
             return st.code
-        lsm_advise_huge(bits, t.filter_size)
-        code = table_pread(t, bits, t.filter_size, t.filter_at, st)
+        lsm_advise_huge(bits, size)
+        code = table_pread(t, bits, size, t.footer.filter.at, st)
         if code != ST_OK:
             return code
-    filter_decode(t.filter_header, FILTER_HEADER_SIZE, <const uint8_t*>bits, t.filter_size, &t.filter)
-    if t.filter.usable and (t.filter.seed != t.seed or t.filter.n_keys != table_prop(t, PROP_FILTER_KEYS)
-                            or t.filter.n_blocks != table_prop(t, PROP_FILTER_BLOCKS)):
+    filter_decode(t.footer.filter_header, FILTER_HEADER_SIZE, <const uint8_t*>bits, size, &t.filter)
+    if t.filter.usable and (t.filter.seed != t.seed or t.filter.n_keys != t.props.numbers[PROP_FILTER_KEYS]
+                            or t.filter.n_blocks != t.props.numbers[PROP_FILTER_BLOCKS]):
         # A sound filter, but of another table.
         t.filter.usable = 0
         t.filter.problem = FILTER_BAD_GEOMETRY
-    t.memory += t.filter_size
+    t.memory += size
     return ST_OK
 
 
-# --- life -------------------------------------------------------------------------------------------------------------
+# --- open and close --------------------------------------------------------------------------------------------------
 
 cdef int _open_file(TableC* t, Status* st) noexcept nogil:
     cdef int fd = -1
@@ -566,7 +377,7 @@ cdef int _open_file(TableC* t, Status* st) noexcept nogil:
     if t.fds != NULL:
         fd_release(t.fds, &t.handle)
     if err != 0:
-        return fail_io(st, "size of a table", err)
+        return fail_io(st, "reading the size of a table", err)
     return ST_OK
 
 
@@ -596,7 +407,6 @@ cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_
     if code != ST_OK:
         table_close(t)
         return code
-    t.memory += t.props_len + t.smallest_len + t.largest_len
     if charge and cache != NULL:
         t.charged = 1
         cache_reserve(cache, t.memory, False)
@@ -620,11 +430,9 @@ cdef void table_close(TableC* t) noexcept nogil:
     lsm_free(t.sep_at)
     lsm_free(t.seps)
     lsm_free(t.offsets)
-    lsm_free(t.smallest)
-    lsm_free(t.largest)
-    lsm_free(t.range_places)
-    lsm_free(t.range_bytes)
-    page_run_free(t.filter_alloc, t.filter_size)
-    lsm_free(t.props)
+    lsm_free(t.tombstones.places)
+    lsm_free(t.tombstones.bytes)
+    page_run_free(t.filter_alloc, t.footer.filter.size)
+    lsm_free(t.props_bytes)
     memset(t, 0, sizeof(TableC))
     t.handle.fd = -1

@@ -1,14 +1,14 @@
-# Pays filter debt: a new table file with the data blocks of an old one, byte for byte, and a filter for another level
-# or another number of bits per key. Blocks are decompressed to hash their keys, never compressed again; where there is to be
-# no filter, not even that.
+# Pays filter debt: a new table file with the data blocks of an old one, byte for byte, and a filter for another level or another
+# number of bits per key. Blocks are decompressed to hash their keys, never compressed again; without a new filter, not even that.
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.table cimport TableC
-from lsmkv_ext.table.builder cimport TableSummary
+from lsmkv_ext.table.builder cimport BuilderC
+from lsmkv_ext.table.meta cimport TableMetaC
+from lsmkv_ext.table.reader cimport TableC
 
-ctypedef struct RefilterOptions:
+ctypedef struct RebuildOptions:
     uint64_t seed                  # must equal the table's, as the block tags stay (else ST_BAD_ARGUMENT)
     uint32_t millibits             # 0 = no filter
     uint32_t level
@@ -17,6 +17,7 @@ ctypedef struct RefilterOptions:
     uint64_t number                # of the new file
     uint64_t created_unix
 
-# One routine without the GIL; the new file is fsynced and closed, or removed on failure.
-cdef int rebuild_filter(TableC* t, const char* out_path, const RefilterOptions* o, TableSummary* out,
+# One routine without the GIL; the new file is fsynced and closed, or removed on failure. `b` is the builder to use: afterwards it
+# holds no memory, and its counters can be read.
+cdef int rebuild_filter(TableC* t, const char* out_path, const RebuildOptions* o, BuilderC* b, TableMetaC* out,
                         Status* st) noexcept nogil

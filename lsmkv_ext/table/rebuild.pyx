@@ -5,21 +5,18 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.block.block cimport (
-    BLOCK_SLACK,
-    BlockC,
+from lsmkv_ext.block.block cimport BLOCK_SLACK, BlockC, block_hash_keys
+from lsmkv_ext.block.iterator cimport (
     BlockIter,
-    block_hash_keys,
     block_iter_close,
     block_iter_first,
     block_iter_init,
     block_iter_next,
     block_iter_set,
 )
+from lsmkv_ext.port.clock cimport lsm_now_ns
+from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.growable cimport GrowBuf, buf_append, buf_assign, buf_free, buf_reserve
-from lsmkv_ext.port.coding cimport get_varint
-from lsmkv_ext.table.sst cimport summary_dict
 from lsmkv_ext.port.status cimport (
     ST_CORRUPT,
     ST_OK,
@@ -30,18 +27,7 @@ from lsmkv_ext.port.status cimport (
     raise_status,
     status_clear,
 )
-from lsmkv_ext.table.table cimport (
-    RangeTombstone,
-    RangeWalk,
-    Table,
-    TableC,
-    range_walk_init,
-    range_walk_next,
-    table_decode_block,
-    table_unpin,
-)
 from lsmkv_ext.table.builder cimport (
-    BuilderC,
     BuilderOptions,
     builder_abandon,
     builder_add_block,
@@ -50,7 +36,6 @@ from lsmkv_ext.table.builder cimport (
     builder_add_range_tombstone,
     builder_finish,
     builder_open,
-    summary_free,
 )
 from lsmkv_ext.table.format cimport (
     KIND_DATA,
@@ -62,17 +47,26 @@ from lsmkv_ext.table.format cimport (
     PROP_MIN_SEQ,
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
+    Frame,
+    IndexEntry,
+    RangeTombstone,
+    frame_check,
+    frame_unpack,
+    index_entry_decode,
 )
-from lsmkv_ext.table.open cimport frame_check, frame_unpack, table_pread, table_prop
+from lsmkv_ext.table.meta cimport meta_free, meta_object
+from lsmkv_ext.table.reader cimport table_decode_block, table_pread, table_unpin
+from lsmkv_ext.table.table cimport Table
+from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
 
 cdef enum:
-    READ_SIZE = 256 << 10          # what stays in the processor's cache from the read over the hashing to the write
+    READ_SIZE = 256 << 10          # stays in the processor's cache from read to hash to write
 
-ctypedef struct Copy:              # what the copy of one table needs besides its two ends
+ctypedef struct Copy:              # the state of one copy
     GrowBuf chunk                  # file bytes
     GrowBuf separator
     GrowBuf key                    # room for a key
-    GrowBuf index                  # raw, where no block is opened: it knows how many entries each has
+    GrowBuf index                  # raw, if no block is decoded: it knows how many entries each has
     const char* index_next
     BlockIter it
     uint64_t n_entries             # found in the blocks
@@ -119,7 +113,7 @@ cdef int _hash_with_prefixes(BuilderC* b, BlockC* block, Copy* c, Status* st) no
 cdef int _hash_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy* c, uint64_t* n_entries,
                      Status* st) noexcept nogil:
     cdef BlockC* block = NULL
-    cdef int code = table_decode_block(t, frame, t.offsets[i + 1] - t.offsets[i], t.offsets[i], &block, st)
+    cdef int code = table_decode_block(t, frame, t.offsets[i + 1] - t.offsets[i], t.offsets[i], False, &block, st)
     if code != ST_OK:
         return code
     code = _hash_with_prefixes(b, block, c, st) if b.o.prefix_kind else _hash_fast(b, block, c, st)
@@ -129,52 +123,48 @@ cdef int _hash_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy
     return code
 
 
-# --- blocks that stay closed -----------------------------------------------------------------------------------------
+# --- blocks that are not decoded ------------------------------------------------------------------------------------
 
 cdef int _load_index(TableC* t, Copy* c, Status* st) noexcept nogil:
-    cdef uint32_t raw_size = 0
-    cdef int compression = 0
+    cdef Frame f
+    cdef const char* problem
     cdef int code
-    if buf_reserve(&c.chunk, t.index_size) != 0:
+    if buf_reserve(&c.chunk, t.footer.index.size) != 0:
         return fail_memory(st, "copy buffer")
-    code = table_pread(t, c.chunk.data, t.index_size, t.index_at, st)
-    if code == ST_OK:
-        code = frame_check(t, c.chunk.data, t.index_size, KIND_INDEX, t.index_at, &raw_size, &compression, st)
+    code = table_pread(t, c.chunk.data, t.footer.index.size, t.footer.index.at, st)
     if code != ST_OK:
         return code
-    if buf_reserve(&c.index, <size_t>raw_size + 1) != 0:
-        return fail_memory(st, "index")
-    c.index.len = raw_size
-    c.index_next = c.index.data
-    return frame_unpack(t, c.chunk.data, t.index_size, raw_size, compression, c.index.data, t.index_at, st)
+    problem = frame_check(c.chunk.data, t.footer.index.size, KIND_INDEX, t.footer.index.at, &f)
+    if problem == NULL:
+        if buf_reserve(&c.index, <size_t>f.raw_size + 1) != 0:
+            return fail_memory(st, "index")
+        c.index.len = f.raw_size
+        c.index_next = c.index.data
+        problem = frame_unpack(&f, c.index.data)
+    if problem != NULL:
+        return fail_corrupt(st, problem, t.number, t.footer.index.at)
+    return ST_OK
 
 
 cdef int _check_block(TableC* t, uint32_t i, const char* frame, Copy* c, uint64_t* n_entries, Status* st) noexcept nogil:
-    """The checksum of the block, and from the index how many entries it has."""
-    cdef const char* end = c.index.data + c.index.len
-    cdef const char* p = c.index_next
-    cdef uint64_t shared, unshared = 0, size
-    cdef uint32_t raw_size
-    cdef int compression
-    p = get_varint(p, end, &shared)
-    if p != NULL:
-        p = get_varint(p, end, &unshared)
-    if p != NULL and unshared <= <uint64_t>(end - p):
-        p = get_varint(p + unshared, end, &size)
-        if p != NULL:
-            p = get_varint(p, end, n_entries)
-    else:
-        p = NULL
-    if p == NULL:
-        return fail_corrupt(st, "damaged index", t.number, t.index_at)
-    c.index_next = p
-    return frame_check(t, frame, t.offsets[i + 1] - t.offsets[i], KIND_DATA, t.offsets[i], &raw_size, &compression, st)
+    """Checks the block's checksum and takes its number of entries from the index."""
+    cdef IndexEntry e
+    cdef Frame f
+    cdef const char* problem
+    c.index_next = index_entry_decode(c.index_next, c.index.data + c.index.len, &e)
+    if c.index_next == NULL:
+        return fail_corrupt(st, "malformed index", t.number, t.footer.index.at)
+    n_entries[0] = e.n_entries
+    problem = frame_check(frame, t.offsets[i + 1] - t.offsets[i], KIND_DATA, t.offsets[i], &f)
+    if problem != NULL:
+        return fail_corrupt(st, problem, t.number, t.offsets[i])
+    return ST_OK
 
 
 # --- the copy --------------------------------------------------------------------------------------------------------
 
 cdef int _read_frames(TableC* t, uint32_t i, Copy* c, uint32_t* stop, Status* st) noexcept nogil:
-    """Blocks i to stop, as they stand in the file."""
+    """Reads blocks i to *stop as they are in the file."""
     cdef uint32_t upto = i + 1
     cdef uint64_t n
     cdef int code
@@ -224,14 +214,14 @@ cdef int _copy_blocks(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogi
 
 
 cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
-    """What the properties say of the entries; they are the same ones."""
-    b.s.n_entries = t.n_entries
-    b.s.n_deletes = t.n_deletes
-    b.s.min_seq = table_prop(t, PROP_MIN_SEQ)
-    b.s.max_seq = table_prop(t, PROP_MAX_SEQ)
-    b.key_bytes = table_prop(t, PROP_KEY_BYTES)
-    b.value_bytes = table_prop(t, PROP_VALUE_BYTES)
-    b.s.largest_exclusive = t.largest_exclusive
+    """Takes over what the properties say of the entries: they are the same ones."""
+    b.meta.entries = t.n_entries
+    b.meta.deletes = t.n_deletes
+    b.meta.min_seq = t.props.numbers[PROP_MIN_SEQ]
+    b.meta.max_seq = t.props.numbers[PROP_MAX_SEQ]
+    b.meta.largest_exclusive = t.largest_exclusive
+    b.key_bytes = t.props.numbers[PROP_KEY_BYTES]
+    b.value_bytes = t.props.numbers[PROP_VALUE_BYTES]
     if buf_assign(&b.first_key, t.smallest, t.smallest_len) != 0 \
             or buf_assign(&b.last_key, t.largest, t.largest_len) != 0:
         return fail_memory(st, "key")
@@ -240,41 +230,38 @@ cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
 
 cdef int _copy_all(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
     cdef RangeTombstone r
-    cdef RangeWalk walk
+    cdef TombstoneWalk walk
     cdef int code = ST_OK if b.o.millibits else _load_index(t, c, st)
     if code == ST_OK:
         code = _copy_blocks(t, b, c, st)
-    range_walk_init(&walk, t)
-    # As they stand in the file: with the number of an ingest they would be newer than the entries beside them.
+    tombstone_walk_init(&walk, &t.tombstones)
+    # As stored: with the number of an ingest they would be newer than the entries beside them.
     walk.global_seq = 0
-    while code == ST_OK and range_walk_next(&walk, &r):
-        code = builder_add_range_tombstone(b, r.start, r.start_len, r.stop, r.stop_len, r.seq, st)
+    while code == ST_OK and tombstone_walk_next(&walk, &r):
+        code = builder_add_range_tombstone(b, &r, st)
     if code == ST_OK:
         code = _inherit(t, b, st)
     if code != ST_OK:
         return code
-    if c.n_entries != b.s.n_entries or (b.o.millibits and (c.key_bytes != b.key_bytes or c.value_bytes != b.value_bytes)):
-        # Publishing a copy would bless a table that is not what it says.
-        return fail_corrupt(st, "properties contradict the data blocks", t.number, t.props_at)
+    if c.n_entries != b.meta.entries or (b.o.millibits and (c.key_bytes != b.key_bytes or c.value_bytes != b.value_bytes)):
+        # A copy with new checksums would hide the damage.
+        return fail_corrupt(st, "properties contradict the data blocks", t.number, t.footer.props.at)
     return ST_OK
 
 
-cdef int rebuild_filter(TableC* t, const char* out_path, const RefilterOptions* o, TableSummary* out,
+cdef int rebuild_filter(TableC* t, const char* out_path, const RebuildOptions* o, BuilderC* b, TableMetaC* out,
                         Status* st) noexcept nogil:
     cdef BuilderOptions bo
-    cdef BuilderC* b
     cdef Copy c
     cdef int code
-    memset(out, 0, sizeof(TableSummary))
+    memset(out, 0, sizeof(TableMetaC))
     if o.seed != t.seed:
         return fail_argument(st, "a filter for the same blocks needs the same seed")
-    memset(&c, 0, sizeof(Copy))
-    block_iter_init(&c.it)
     memset(&bo, 0, sizeof(BuilderOptions))
     bo.seed = o.seed
-    bo.block_size = <uint32_t>table_prop(t, PROP_BLOCK_SIZE)
-    bo.restart_interval = <uint32_t>table_prop(t, PROP_RESTART_INTERVAL)
-    bo.compression = <int>table_prop(t, PROP_COMPRESSION)
+    bo.block_size = <uint32_t>t.props.numbers[PROP_BLOCK_SIZE]
+    bo.restart_interval = <uint32_t>t.props.numbers[PROP_RESTART_INTERVAL]
+    bo.compression = <int>t.props.numbers[PROP_COMPRESSION]
     bo.millibits = o.millibits
     bo.level = o.level
     bo.verify_filter = o.verify_filter
@@ -282,31 +269,36 @@ cdef int rebuild_filter(TableC* t, const char* out_path, const RefilterOptions* 
     bo.prefix_arg = o.prefix_arg
     bo.number = o.number
     bo.created_unix = o.created_unix
-    b = <BuilderC*>malloc(sizeof(BuilderC))
-    if b == NULL:
-        return fail_memory(st, "table builder")
     code = builder_open(b, out_path, &bo, st)
-    if code == ST_OK:
-        code = _copy_all(t, b, &c, st)
-        if code == ST_OK:
-            code = builder_finish(b, out, st)
-        else:
-            builder_abandon(b)
-    free(b)
+    if code != ST_OK:
+        return code
+    memset(&c, 0, sizeof(Copy))
+    block_iter_init(&c.it)
+    code = _copy_all(t, b, &c, st)
     _copy_free(&c)
+    if code != ST_OK:
+        builder_abandon(b)
+        return code
+    code = builder_finish(b, out, st)
+    if code == ST_OK and t.global_seq:
+        out.global_seq = t.global_seq
+        out.min_seq = t.global_seq
+        out.max_seq = t.global_seq
     return code
 
 
 def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, number=0, verify=True, prefix_kind=0,
                          prefix_arg=0):
-    """Writes `out_path`: the table's data blocks with another filter. Returns the summary of the new table."""
-    cdef RefilterOptions o
-    cdef TableSummary s
+    """Writes `out_path`: the table's data blocks with another filter. Returns what Job.run does: one table in, one out."""
+    cdef RebuildOptions o
+    cdef TableMetaC meta
+    cdef BuilderC* b
     cdef Status st
     cdef bytes name = os.fsencode(os.path.abspath(os.fsdecode(out_path)))
     cdef const char* path = name
+    cdef uint64_t began = lsm_now_ns()
     cdef int code
-    memset(&o, 0, sizeof(RefilterOptions))
+    memset(&o, 0, sizeof(RebuildOptions))
     o.seed = table.c.seed
     o.millibits = millibits
     o.level = level
@@ -316,12 +308,28 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
     o.number = number
     o.created_unix = int(time.time())
     status_clear(&st)
-    with nogil:
-        code = rebuild_filter(table.c, path, &o, &s, &st)
-    if code != ST_OK:
-        # What was found wrong with the new filter is no fault of the table it was made from.
-        of_result = st.code != ST_CORRUPT or st.file_number == o.number != table.c.number
-        raise_status(&st, os.fsdecode(name) if of_result else table.path)
-    out = summary_dict(&s)
-    summary_free(&s)
-    return out
+    b = <BuilderC*>malloc(sizeof(BuilderC))
+    if b == NULL:
+        raise MemoryError("table builder")
+    try:
+        with nogil:
+            code = rebuild_filter(table.c, path, &o, b, &meta, &st)
+        if code != ST_OK:
+            # Damage in the new file is no fault of the table it was made from.
+            of_result = st.code != ST_CORRUPT or st.file_number == o.number != table.c.number
+            raise_status(&st, os.fsdecode(name) if of_result else table.path)
+        try:
+            return {
+                "outputs": [meta_object(&meta)],
+                "bytes_read": table.c.file_size,
+                "bytes_written": meta.size,
+                "entries_in": table.c.n_entries,
+                "entries_out": meta.entries,
+                "filter_build_ns": b.filter_build_ns,
+                "filter_verify_ns": b.filter_verify_ns,
+                "ns": lsm_now_ns() - began,
+            }
+        finally:
+            meta_free(&meta)
+    finally:
+        free(b)

@@ -2,31 +2,30 @@ import operator
 import os
 import time
 
-from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.errors import ClosedError, OptionError
+from lsmkv_ext.errors import ClosedError, Error, OptionError
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.file cimport file_sync_dir
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, raise_status, status_clear
-from lsmkv_ext.table.table cimport RangeTombstone, RangeWalk, Table, range_walk_init, range_walk_next
 from lsmkv_ext.table.builder cimport (
     BuilderC,
     BuilderOptions,
-    TableSummary,
     builder_abandon,
     builder_add,
     builder_add_range_tombstone,
     builder_finish,
     builder_open,
     builder_size,
-    summary_free,
 )
-from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
-from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.table.format cimport RangeTombstone
+from lsmkv_ext.table.meta cimport TableMetaC, meta_free, meta_object
+from lsmkv_ext.table.table cimport Table
+from lsmkv_ext.table.tombstones cimport tombstones_cover
 
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.table.verify import verify_table
@@ -71,30 +70,30 @@ cdef int _fill_options(BuilderOptions* o, compression, block_size, restart_inter
     return 0
 
 
-cdef dict summary_dict(const TableSummary* s):
-    """A builder's summary for Python."""
-    cdef bint empty = s.n_entries == 0 and s.n_range_tombstones == 0
+cdef dict _summary_of(meta, const BuilderC* b):
+    """The public form of a TableMeta, with the builder's own counters. Its names are those of Table.properties."""
+    cdef bint empty = meta.entries == 0 and meta.range_tombstones == 0
     return {
-        "file_size": s.file_size,
-        "n_entries": s.n_entries,
-        "n_deletes": s.n_deletes,
-        "n_range_tombstones": s.n_range_tombstones,
-        "raw_bytes": s.raw_bytes,
-        "data_bytes": s.data_bytes,
-        "index_bytes": s.index_bytes,
-        "filter_bytes": s.filter_bytes,
-        "min_seq": s.min_seq,
-        "max_seq": s.max_seq,
-        "n_blocks": s.n_blocks,
-        "filter_keys": s.filter_keys,
-        "millibits": s.millibits,
-        "k": s.k,
-        "level": s.level,
-        "filter_build_ns": s.filter_build_ns,
-        "filter_verify_ns": s.filter_verify_ns,
-        "smallest": None if empty else PyBytes_FromStringAndSize(s.smallest, s.smallest_len),
-        "largest": None if empty else PyBytes_FromStringAndSize(s.largest, s.largest_len),
-        "largest_exclusive": bool(s.largest_exclusive),
+        "file_size": meta.size,
+        "n_entries": meta.entries,
+        "n_deletes": meta.deletes,
+        "n_range_tombstones": meta.range_tombstones,
+        "raw_bytes": meta.raw_bytes,
+        "data_bytes": meta.data_bytes,
+        "index_bytes": meta.index_bytes,
+        "filter_bytes": meta.filter_bytes,
+        "min_seq": meta.min_seq,
+        "max_seq": meta.max_seq,
+        "n_blocks": b.n_blocks,
+        "filter_keys": meta.filter_keys,
+        "millibits": meta.millibits,
+        "k": meta.k,
+        "level": meta.filter_level,
+        "filter_build_ns": b.filter_build_ns,
+        "filter_verify_ns": b.filter_verify_ns,
+        "smallest": None if empty else meta.smallest,
+        "largest": None if empty else meta.largest,
+        "largest_exclusive": meta.largest_exclusive,
     }
 
 
@@ -105,9 +104,13 @@ cdef class SSTWriter:
     removes it when the block raises. `path` must not exist yet.
 
     A range tombstone written here hides older data of the database it is ingested into, never an entry of its own file.
+
+    One thread at a time: a call while another thread is inside one raises `Error`.
     """
 
+    # GIL-protected: b, busy and _last. `busy` is set while a call works on the builder without the GIL.
     cdef BuilderC* b
+    cdef bint busy
     cdef readonly object path
     cdef dict _summary
     cdef bytes _last
@@ -141,10 +144,12 @@ cdef class SSTWriter:
     cdef int _check_open(self) except -1:
         if self.b == NULL:
             raise ClosedError("this SSTWriter is finished or aborted")
+        if self.busy:
+            raise Error("another thread is using this SSTWriter")
         return 0
 
     cdef int _failed(self, Status* st) except -1:
-        # The file is half written: nothing can be added to it any more.
+        # The file is half written: nothing can be added to it.
         self._drop()
         raise_status(st, self.path)
         return -1
@@ -160,74 +165,92 @@ cdef class SSTWriter:
         cdef int code
         self._check_open()
         if kn > MAX_KEY:
-            raise ValueError(f"key of {kn} bytes: at most {MAX_KEY} are allowed")
+            raise ValueError(f"key of {kn} bytes: the limit is {MAX_KEY}")
         if vn > <size_t>MAX_VALUE:
-            raise ValueError(f"value of {vn} bytes: at most {MAX_VALUE} are allowed")
+            raise ValueError(f"value of {vn} bytes: the limit is {MAX_VALUE}")
         if self._last is not None and k <= self._last:
             raise ValueError(f"keys must be added in strictly increasing order: {k[:64]!r} after {self._last[:64]!r}")
         status_clear(&st)
+        self.busy = True
         with nogil:
             code = builder_add(self.b, kp, kn, vp, vn, seq, is_delete, xxh3(kp, kn, self.b.o.seed), &st)
+        self.busy = False
         if code != ST_OK:
             self._failed(&st)
         self._last = k
         return 0
 
     def put(self, key, value, *, seq=0):
+        """Adds an entry. Raises ValueError where `key` is not above the last one."""
         self._add(key, value, seq, False)
 
     def delete(self, key, *, seq=0):
+        """Adds a tombstone, in key order like an entry."""
         self._add(key, b"", seq, True)
 
     def delete_range(self, start, stop, *, seq=0):
+        """Adds a range tombstone: it hides older entries with start <= key < stop. Any order."""
         cdef bytes a = _bytes(start, "start")
         cdef bytes z = _bytes(stop, "stop")
+        cdef RangeTombstone r
         cdef Status st
-        self._check_open()
         if len(a) > MAX_KEY or len(z) > MAX_KEY:
-            raise ValueError(f"keys of a range tombstone: at most {MAX_KEY} bytes are allowed")
+            raise ValueError(f"a key of a range tombstone has at most {MAX_KEY} bytes")
         if a >= z:
             raise ValueError("a range tombstone needs start < stop")
+        r.start = a
+        r.start_len = <size_t>len(a)
+        r.stop = z
+        r.stop_len = <size_t>len(z)
+        r.seq = seq
         status_clear(&st)
-        if builder_add_range_tombstone(self.b, a, <size_t>len(a), z, <size_t>len(z), seq, &st) != ST_OK:
+        self._check_open()
+        if builder_add_range_tombstone(self.b, &r, &st) != ST_OK:
             self._failed(&st)
 
     @property
     def size(self):
-        """Bytes so far, the open block included; the file will be a little larger (filter, index)."""
+        """Bytes so far, the open block included. The file will be a little larger: filter and index follow."""
         self._check_open()
         return builder_size(self.b)
 
     @property
     def summary(self):
-        """What finish returned, None before."""
+        """What `finish` returned; None before."""
         return self._summary
 
     def finish(self):
         """Writes filter, index and footer, syncs file and folder. Returns a dict of what is in the table."""
-        cdef TableSummary s
+        cdef TableMetaC meta
         cdef Status st
         cdef bytes folder = os.fsencode(os.path.dirname(self.path))
         cdef const char* name = folder
+        cdef BuilderC* b
         cdef int code, err
         self._check_open()
         status_clear(&st)
-        with nogil:
-            code = builder_finish(self.b, &s, &st)
-            err = file_sync_dir(name) if code == ST_OK else 0
-        free(self.b)
-        self.b = NULL
-        raise_status(&st, self.path)
-        self._summary = summary_dict(&s)
-        summary_free(&s)
+        b, self.b = self.b, NULL
+        try:
+            with nogil:
+                code = builder_finish(b, &meta, &st)
+                err = file_sync_dir(name) if code == ST_OK else 0
+            raise_status(&st, self.path)
+            try:
+                self._summary = _summary_of(meta_object(&meta), b)
+            finally:
+                meta_free(&meta)
+        finally:
+            free(b)
         if err != 0:
             fail_io(&st, "fsync of a folder", err)
             raise_status(&st, os.fsdecode(folder))
         return self._summary
 
     def abort(self):
-        """Removes the unfinished file; nothing happens on a finished one."""
-        self._drop()
+        """Removes the unfinished file. Does nothing on a finished one."""
+        if self.b != NULL:
+            self._check_open()
+            self._drop()
 
     def __enter__(self):
         self._check_open()
@@ -261,7 +284,7 @@ cdef class SSTReader:
 
     @property
     def table(self):
-        """The data plane's own view of the file: blocks, filter, sequence numbers, deletes."""
+        """The open table: blocks, filter, sequence numbers, tombstones."""
         return self._open_table()
 
     def get(self, key, default=None):
@@ -304,9 +327,9 @@ cdef class SSTReader:
         return self.keys(reverse=True)
 
     def __len__(self):
-        """Exact: live entries, counted where the table has deletes."""
+        """Live entries, exactly; counted by a scan if the table has tombstones."""
         cdef Table t = self._open_table()
-        if t.c.n_deletes == 0 and t.c.n_range_tombstones == 0:
+        if t.c.n_deletes == 0 and t.c.tombstones.n == 0:
             return t.c.n_entries
         return sum(1 for _ in self.keys())
 
@@ -319,7 +342,7 @@ cdef class SSTReader:
         return self._open_table().filter_info
 
     def verify(self, deep=True):
-        """Findings, an empty list for a sound file; see Table.verify."""
+        """Returns findings, an empty list for a sound file. See lsmkv_ext.table.verify."""
         return verify_table(self._open_table(), deep=deep)
 
     def close(self):
@@ -334,15 +357,5 @@ cdef class SSTReader:
 
 
 cdef bint _hidden(Table t, bytes key, uint64_t seq):
-    """Whether a range tombstone of the same file, newer than the entry, covers it."""
-    cdef RangeTombstone r
-    cdef RangeWalk walk
-    cdef const char* k = key
-    cdef size_t n = <size_t>len(key)
-    range_walk_init(&walk, t.c)
-    while range_walk_next(&walk, &r):
-        if lsm_compare(r.start, r.start_len, k, n) > 0:
-            break
-        if r.seq > seq and lsm_compare(k, n, r.stop, r.stop_len) < 0:
-            return True
-    return False
+    """Returns whether a range tombstone of the same file, newer than the entry, covers it."""
+    return tombstones_cover(&t.c.tombstones, key, <size_t>len(key)) > seq

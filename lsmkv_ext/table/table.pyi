@@ -5,6 +5,7 @@ from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
+from lsmkv_ext.table.meta import TableMeta
 
 @disjoint_base
 class Table:
@@ -55,6 +56,8 @@ class Table:
     @property
     def properties(self) -> dict[str, Any]: ...
     @property
+    def meta(self) -> TableMeta: ...
+    @property
     def filter_info(self) -> dict[str, Any]: ...
     def filter_bytes(self) -> tuple[bytes, bytes]: ...
     def get(self, key: Buffer, *, fill_cache: bool = True) -> tuple[bytes | None, int] | None: ...
@@ -66,7 +69,6 @@ class Table:
     def count(
         self, *, mode: str = "scan", fill_cache: bool = False, reverse: bool = False
     ) -> tuple[int, int]: ...
-    def verify(self, deep: bool = True) -> list[dict[str, Any]]: ...
     def entries(
         self,
         start: Buffer | None = None,

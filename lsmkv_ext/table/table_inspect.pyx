@@ -1,15 +1,12 @@
-"""What lsmkv-tool asks of a table's filter beyond a verdict: fill by block, the bits of one probe, a measured rate."""
+"""A table's insides for lsmkv-tool: sections, blocks, the filter's fill, the bits of one probe, a measured rate."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
 
-from lsmkv_ext.block.block cimport BlockC
 from lsmkv_ext.filter.bloom cimport FILTER_BLOCK_BYTES, FilterC, filter_probe_many, lsm_filter_block, lsm_filter_remix
 from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.port.status cimport ST_OK, Status, raise_status, status_clear
-from lsmkv_ext.table.table cimport ReadContext, Table, TableC, table_read_block, table_unpin
-from lsmkv_ext.table.format cimport FRAME_TRAILER
+from lsmkv_ext.table.reader cimport TableC
+from lsmkv_ext.table.table cimport Table
 
 from lsmkv_ext.errors import CorruptionError
 
@@ -30,7 +27,7 @@ cdef uint64_t _ones(const uint8_t* line) noexcept nogil:
 
 
 def filter_fills(Table table not None, uint64_t limit=1 << 14):
-    """Fill (0 to 1) of the filter's blocks in order, averaged over equal runs where there are more than `limit`."""
+    """Returns the fill (0 to 1) of the filter's blocks in order, averaged over equal stretches if there are more than `limit`."""
     cdef const FilterC* f = &table.c.filter
     if not f.usable or limit == 0:
         return []
@@ -56,7 +53,7 @@ def filter_fills(Table table not None, uint64_t limit=1 << 14):
 
 
 def filter_probe_bits(Table table not None, bytes key not None):
-    """One probe in detail: the block, its bits in the order they are tested, which are set, and the verdict."""
+    """Returns one probe in detail: the block, its bits in the order they are tested, which are set, and the verdict."""
     cdef const FilterC* f = &table.c.filter
     cdef const char* data = key
     cdef uint64_t hash_ = xxh3(data, <size_t>len(key), f.seed if f.usable else table.c.seed)
@@ -75,7 +72,7 @@ def filter_probe_bits(Table table not None, bytes key not None):
 
 
 def filter_positives(Table table not None, uint64_t n, uint64_t salt):
-    """How many of `n` random 16-byte keys (absent from any table but by a chance of 2^-128) the filter lets pass."""
+    """Returns how many of `n` random 16-byte keys, all absent but for a chance of 2^-128, the filter lets pass."""
     cdef const FilterC* f = &table.c.filter
     cdef uint64_t hashes[BATCH]
     cdef uint8_t verdicts[BATCH]
@@ -100,44 +97,39 @@ def filter_positives(Table table not None, uint64_t n, uint64_t salt):
 
 
 def describe_blocks(Table table not None):
-    """[{offset, size, raw_size, n_entries, compression, separator, problem}], one per data block. One that cannot be
-    read has a problem instead of the figures that only its inside tells."""
+    """Returns Table.block_layout with a `problem` in each row: None, or the error that keeps the block from being read. Such a
+    row has None for the figures that only the block itself tells."""
     cdef TableC* t = table.c
-    cdef ReadContext rc
-    cdef Status st
-    cdef BlockC* b
     cdef uint32_t i
     out = []
     for i, separator in enumerate(table.separators()):
-        memset(&rc, 0, sizeof(ReadContext))
-        rc.gil_held = True
-        rc.scan = True
-        status_clear(&st)
-        b = NULL
-        row = {"offset": t.offsets[i], "size": t.offsets[i + 1] - t.offsets[i], "separator": separator}
-        if table_read_block(t, i, &rc, &b, &st) != ST_OK:
-            try:
-                raise_status(&st, table.path)
-            except CorruptionError as error:
-                row |= {"raw_size": None, "n_entries": None, "compression": None, "problem": str(error)}
-        else:
-            compressed = b.raw_size + FRAME_TRAILER != row["size"]
-            row |= {"raw_size": b.raw_size, "n_entries": b.n_entries, "problem": None}
-            row["compression"] = "lz4" if compressed else None
-            table_unpin(t, b)
+        try:
+            row = table._describe_block(i, separator)
+            row["problem"] = None
+        except CorruptionError as error:
+            row = {
+                "offset": t.offsets[i],
+                "size": t.offsets[i + 1] - t.offsets[i],
+                "raw_size": None,
+                "n_entries": None,
+                "compression": None,
+                "separator": separator,
+                "cached": False,
+                "problem": str(error),
+            }
         out.append(row)
     return out
 
 
 def sections(Table table not None):
-    """[(name, offset, size)] of the file's parts in order; padding and footer included, so that they cover the file."""
+    """Returns [(name, offset, size)] of the file's parts in order. Padding and footer are included, so they cover the file."""
     cdef TableC* t = table.c
     parts = [
-        ("data", 0, t.data_end),
-        ("index", t.index_at, t.index_size),
-        ("filter", t.filter_at, t.filter_size),
-        ("range tombstones", t.ranges_at, t.ranges_size),
-        ("properties", t.props_at, t.props_size),
+        ("data", 0, t.footer.data_end),
+        ("index", t.footer.index.at, t.footer.index.size),
+        ("filter", t.footer.filter.at, t.footer.filter.size),
+        ("range tombstones", t.footer.ranges.at, t.footer.ranges.size),
+        ("properties", t.footer.props.at, t.footer.props.size),
     ]
     out, at = [], 0
     for name, offset, size in sorted(parts, key=lambda part: (part[1], part[2])):

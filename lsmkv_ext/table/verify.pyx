@@ -1,50 +1,39 @@
-"""Looks at every byte of a table that has a meaning, and says what is wrong with it and where."""
+"""Checks every byte of a table that has a meaning, and reports what is wrong and where."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.block.block cimport (
-    BlockC,
+from lsmkv_ext.block.block cimport BlockC, Entry
+from lsmkv_ext.block.format cimport block_tag
+from lsmkv_ext.block.iterator cimport (
     BlockIter,
-    Entry,
     block_iter_close,
     block_iter_first,
     block_iter_init,
     block_iter_next,
     block_iter_set,
-    block_tag,
 )
-from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free
 from lsmkv_ext.filter.bloom cimport FILTER_ABSENT, filter_probe, filter_problem_text
-from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
-from lsmkv_ext.table.table cimport (
-    RangeTombstone,
-    RangeWalk,
-    ReadContext,
-    Table,
-    TableC,
-    range_walk_init,
-    range_walk_next,
-    table_find_block,
-    table_load_block,
-    table_unpin,
-)
-from lsmkv_ext.table.format cimport PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES
-from lsmkv_ext.table.open cimport table_pread, table_prop
+from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free
+from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
+from lsmkv_ext.table.format cimport PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES, RangeTombstone
+from lsmkv_ext.table.reader cimport ReadContext, TableC, table_find_block, table_load_block, table_pread, table_unpin
+from lsmkv_ext.table.table cimport Table
+from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
 
 cdef enum:
     BAD_ORDER = 1                  # keys not increasing
     BAD_RANGE = 2                  # key outside the properties' key range
-    BAD_INDEX = 4                  # key outside what the index says of its block
+    BAD_INDEX = 4                  # the index sends a lookup of the key to another block: a get would miss it
     BAD_TAG = 8                    # tag byte is not the key's hash: a get would miss it
     BAD_FILTER = 16                # the filter denies a key: a get would miss it
 
 cdef dict _PROBLEMS = {
     BAD_ORDER: "keys out of order",
     BAD_RANGE: "key outside the key range of the properties",
-    BAD_INDEX: "key outside its block's place in the index",
+    BAD_INDEX: "key in another block than the index says",
     BAD_TAG: "hash tag does not match its key",
     BAD_FILTER: "filter denies a key of the table",
 }
@@ -62,7 +51,7 @@ cdef int _entry_problems(TableC* t, const BlockC* b, uint32_t block, uint32_t i,
     if lsm_compare(e.key, e.klen, t.smallest, t.smallest_len) < 0 \
             or lsm_compare(e.key, e.klen, t.largest, t.largest_len) > 0:
         found |= BAD_RANGE
-    if _beside_index(t, block, e):
+    if _misplaced(t, block, e):
         found |= BAD_INDEX
     if <uint8_t>b.data[b.tags_at + i] != block_tag(hash):
         found |= BAD_TAG
@@ -71,14 +60,14 @@ cdef int _entry_problems(TableC* t, const BlockC* b, uint32_t block, uint32_t i,
     return found
 
 
-cdef bint _beside_index(TableC* t, uint32_t block, const Entry* e) noexcept nogil:
-    """Whether table_find_block would look for this key elsewhere."""
+cdef bint _misplaced(TableC* t, uint32_t block, const Entry* e) noexcept nogil:
+    """Returns whether the index sends a lookup of this key to another block."""
     return table_find_block(t, e.key, e.klen) != block
 
 
 cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it, GrowBuf* last,
                       Totals* n) noexcept nogil:
-    """Problems of the block's entries, ORed together; -1 without memory."""
+    """Returns the problems of the block's entries, ORed together; -1 without memory."""
     cdef int found = 0
     cdef uint32_t i = 0
     if block_iter_set(it, b) != ST_OK:
@@ -104,12 +93,13 @@ cdef dict _finding(uint64_t offset, str what):
 
 
 cdef list _compare_totals(TableC* t, Totals* n):
-    """Contents against properties; only for a table whose blocks could all be read."""
+    """Compares contents and properties. Only for a table whose blocks could all be read."""
+    cdef const uint64_t* stored = t.props.numbers
     cdef RangeTombstone r
-    cdef RangeWalk walk
+    cdef TombstoneWalk walk
     out = []
-    range_walk_init(&walk, t)
-    while t.global_seq == 0 and range_walk_next(&walk, &r):
+    tombstone_walk_init(&walk, &t.tombstones)
+    while t.global_seq == 0 and tombstone_walk_next(&walk, &r):
         n.min_seq = min(n.min_seq, r.seq)
         n.max_seq = max(n.max_seq, r.seq)
     if n.min_seq > n.max_seq:
@@ -117,21 +107,21 @@ cdef list _compare_totals(TableC* t, Totals* n):
     pairs = [
         ("n_entries", n.entries, t.n_entries),
         ("n_deletes", n.deletes, t.n_deletes),
-        ("key_bytes", n.key_bytes, table_prop(t, PROP_KEY_BYTES)),
-        ("value_bytes", n.value_bytes, table_prop(t, PROP_VALUE_BYTES)),
+        ("key_bytes", n.key_bytes, stored[PROP_KEY_BYTES]),
+        ("value_bytes", n.value_bytes, stored[PROP_VALUE_BYTES]),
     ]
-    if t.global_seq == 0 or t.n_range_tombstones == 0:
-        pairs.append(("min_seq", n.min_seq, table_prop(t, PROP_MIN_SEQ)))
-        pairs.append(("max_seq", n.max_seq, table_prop(t, PROP_MAX_SEQ)))
-    for name, counted, stored in pairs:
-        if counted != stored:
-            out.append(_finding(t.props_at, f"properties say {name} = {stored}, the blocks hold {counted}"))
+    if t.global_seq == 0 or t.tombstones.n == 0:
+        pairs.append(("min_seq", n.min_seq, stored[PROP_MIN_SEQ]))
+        pairs.append(("max_seq", n.max_seq, stored[PROP_MAX_SEQ]))
+    for name, counted, claimed in pairs:
+        if counted != claimed:
+            out.append(_finding(t.footer.props.at, f"properties say {name} = {claimed}, the blocks hold {counted}"))
     return out
 
 
 cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowBuf* last, Totals* n,
                         list out) except -1:
-    """Appends to `out`; False where the block cannot be read at all."""
+    """Appends findings to `out`. Returns False where the block cannot be read at all."""
     cdef TableC* t = table.c
     cdef ReadContext rc
     cdef Status st
@@ -158,15 +148,15 @@ cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowB
 
 
 cdef list _verify_padding(Table table):
-    """The bytes between index and filter are zero: nothing reads them, but a flipped bit there is a failing disk."""
+    """The bytes between index and filter must be zero. Nothing reads them, but a flipped bit there means a failing disk."""
     cdef TableC* t = table.c
-    cdef uint64_t at = t.index_at + t.index_size
+    cdef uint64_t at = t.footer.index.at + t.footer.index.size
     cdef char padding[4096]
     cdef Status st
     cdef size_t n, i
     status_clear(&st)
-    while at < t.filter_at:
-        n = <size_t>min(t.filter_at - at, sizeof(padding))
+    while at < t.footer.filter.at:
+        n = <size_t>min(t.footer.filter.at - at, sizeof(padding))
         table_pread(t, padding, n, at, &st)
         raise_status(&st, table.path)
         for i in range(n):
@@ -177,11 +167,11 @@ cdef list _verify_padding(Table table):
 
 
 def verify_table(Table table not None, *, deep=True):
-    """Findings as [{"offset": ..., "what": ...}]; an empty list for a sound table.
+    """Returns findings as [{"offset": ..., "what": ...}]; an empty list for a sound table.
 
-    Opening the table has checked footer, properties, index and range tombstones. Here: the filter, every data block's
-    checksum and structure; with `deep` also the order of the keys, each key against index, hash tag, filter and key
-    range, and the contents against the properties. Reads go past the cache, to the file.
+    Opening the table has checked footer, properties, index and range tombstones. This checks the filter and every data
+    block's checksum and structure; with `deep` also the order of the keys, each key against index, hash tag, filter and
+    key range, and the contents against the properties. Reads go past the cache, to the file.
     """
     cdef TableC* t = table.c
     cdef BlockIter it
@@ -195,7 +185,7 @@ def verify_table(Table table not None, *, deep=True):
     block_iter_init(&it)
     out = _verify_padding(table)
     if not t.filter.usable and t.filter.problem != FILTER_ABSENT:
-        out.append(_finding(t.filter_at, f"filter unusable: {filter_problem_text(t.filter.problem).decode()}"))
+        out.append(_finding(t.footer.filter.at, f"filter unusable: {filter_problem_text(t.filter.problem).decode()}"))
     try:
         for i in range(t.n_blocks):
             if not _verify_block(table, i, deep, &it, &last, &n, out):

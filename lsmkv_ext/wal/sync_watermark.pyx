@@ -1,10 +1,9 @@
 import os
 
 from libc.errno cimport EINVAL, ENOENT, EOPNOTSUPP
-from libc.stddef cimport size_t
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.port.coding cimport get_u64, put_u64
+from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.file cimport (
     OPEN_CREATE,
     OPEN_READ,
@@ -15,56 +14,51 @@ from lsmkv_ext.port.file cimport (
     file_pread,
     file_pwrite,
 )
-from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.mmap cimport MAP_FAILED, MAP_SHARED, PAGE, PROT_READ, PROT_WRITE, mmap, munmap
 from lsmkv_ext.port.status cimport Status, fail_io, raise_status, status_clear
-
-cdef extern from "<sys/mman.h>" nogil:
-    void* mmap(void* addr, size_t n, int prot, int flags, int fd, long offset)
-    int munmap(void* addr, size_t n)
-    int PROT_READ, PROT_WRITE, MAP_SHARED
-    void* MAP_FAILED
+from lsmkv_ext.port.sync_slots cimport (
+    SlotLayout,
+    SyncSlot,
+    slot_decode,
+    slot_encode,
+    slot_offset,
+    slots_newest,
+)
 
 NAME = "SYNCED"             # beside the logs
 
 cdef enum:
-    PAGE = 4096
-    SLOT = 32               # number, offset, count, checksum
-    SLOT_APART = 64
-    USED = SLOT_APART + SLOT
+    SLOT_B = 64             # slot A is at 0
+    SLOT_SIZE = 32
+    USED = SLOT_B + SLOT_SIZE
 
 
-cdef inline uint64_t slot_checksum(const char* slot) noexcept nogil:
-    return xxh3(slot, SLOT - 8, <uint64_t>0x73796E6365646E6F)
-
-
-cdef inline bint slot_is_good(const char* slot) noexcept nogil:
-    return get_u64(slot + 16) != 0 and get_u64(slot + 24) == slot_checksum(slot)
-
-
-cdef const char* newest_slot(const char* page) noexcept nogil:
-    """The good slot with the larger count, or NULL."""
-    cdef const char* best = NULL
-    cdef const char* slot
-    cdef int i
-    for i in range(2):
-        slot = page + i * SLOT_APART
-        if slot_is_good(slot) and (best == NULL or get_u64(slot + 16) > get_u64(best + 16)):
-            best = slot
-    return best
+cdef SlotLayout layout() noexcept nogil:
+    cdef SlotLayout out
+    out.a = 0
+    out.b = SLOT_B
+    out.number_at = 0
+    out.synced_at = 8
+    out.count_at = 16
+    out.checksum_at = SLOT_SIZE - 8
+    out.seed = <uint64_t>0x73796E6365646E6F
+    return out
 
 
 cdef void watermark_store(WatermarkC* watermark, uint64_t number, uint64_t synced) noexcept nogil:
-    cdef char slot[SLOT]
+    cdef SlotLayout slots = layout()
+    cdef SyncSlot slot
+    cdef char encoded[SLOT_SIZE]
     watermark.count += 1
-    put_u64(slot, number)
-    put_u64(slot + 8, synced)
-    put_u64(slot + 16, watermark.count)
-    put_u64(slot + 24, slot_checksum(slot))
-    memcpy(watermark.page + (watermark.count % 2) * SLOT_APART, slot, SLOT)
+    slot.number = number
+    slot.synced = synced
+    slot.count = watermark.count
+    slot_encode(&slots, &slot, encoded)
+    memcpy(watermark.page + slot_offset(&slots, slot.count), encoded, SLOT_SIZE)
 
 
 cdef int make_room(int fd, char* page) noexcept nogil:
-    """The file's first page as it is, all of it allocated: a store into its mapping never meets a full disk. 0 or an errno."""
+    """Reads the file's first page and allocates all of it: a store into its mapping never meets a full disk. 0 or an errno."""
     cdef size_t got = 0
     cdef int err = file_pread(fd, page, USED, 0, &got)
     if err == 0:
@@ -75,12 +69,13 @@ cdef int make_room(int fd, char* page) noexcept nogil:
 
 
 cdef class SyncWatermark:
-    """The file at `path`, made where it is missing; what it says is kept until the next watermark."""
+    """The file at `path`, mapped; created where it is missing. Opening it changes no watermark in it."""
 
     def __cinit__(self, path):
         cdef bytes encoded = os.fsencode(path)
         cdef char page[PAGE]
-        cdef const char* newest
+        cdef SlotLayout slots = layout()
+        cdef SyncSlot newest
         cdef void* mapped = MAP_FAILED
         cdef Status st
         cdef int err, fd
@@ -96,15 +91,14 @@ cdef class SyncWatermark:
                 mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
             file_close(fd)
         if err:
-            fail_io(&st, b"watermark of what is synced", err)
+            fail_io(&st, b"sync watermark", err)
             raise_status(&st, self.path)
-        newest = newest_slot(page)
-        self.c.count = 0 if newest == NULL else get_u64(newest + 16)
-        # Where the file system cannot map, logs keep the watermark in their heads.
+        if slots_newest(&slots, page, &newest):
+            self.c.count = newest.count
         self.c.page = NULL if mapped == MAP_FAILED else <char*>mapped
 
     def close(self):
-        """Unmaps the page. No log may have the watermark any more."""
+        """Unmap the page. No log may have the watermark any more."""
         if self.c.page != NULL:
             munmap(self.c.page, PAGE)
             self.c.page = NULL
@@ -115,7 +109,7 @@ cdef class SyncWatermark:
 
 
 cdef int load(path, char* page) except -1:
-    """The file's page, with zeros where it has no bytes or is not there."""
+    """Reads the file's page; zeros where the file ends or is missing."""
     cdef bytes encoded = os.fsencode(path)
     cdef size_t got = 0
     cdef Status st
@@ -129,31 +123,33 @@ cdef int load(path, char* page) except -1:
         file_close(fd)
     if err:
         status_clear(&st)
-        fail_io(&st, b"watermark of what is synced", err)
+        fail_io(&st, b"sync watermark", err)
         raise_status(&st, path)
     return 0
 
 
 def read_watermark(path):
-    """(number of a log, its known-synced offset), or None where there is no good watermark."""
+    """Return (number of a log, its known-synced offset), or None where there is no good watermark."""
+    cdef SlotLayout slots = layout()
+    cdef SyncSlot newest
     cdef char page[PAGE]
-    cdef const char* newest
     load(path, page)
-    newest = newest_slot(page)
-    return None if newest == NULL else (get_u64(newest), get_u64(newest + 8))
+    return (newest.number, newest.synced) if slots_newest(&slots, page, &newest) else None
 
 
 def read_watermark_beside(log_path):
+    """Return the watermark in the folder of a log; see read_watermark."""
     return read_watermark(os.path.join(os.path.dirname(log_path), NAME))
 
 
-def damaged_places(path):
-    """Offsets of bytes that no store could have left there. Opening lives with them: they only make the watermark lag."""
+def damaged_offsets(path):
+    """Return the offsets of bytes that no store left there. Opening tolerates them: they only make the watermark lag."""
+    cdef SlotLayout slots = layout()
+    cdef SyncSlot slot
     cdef char page[PAGE]
-    cdef int i, at
+    cdef int i
     load(path, page)
-    for i in range(2):
-        at = i * SLOT_APART
-        if slot_is_good(page + at):
-            memset(page + at, 0, SLOT)
+    for i in (0, SLOT_B):
+        if slot_decode(&slots, page + i, &slot):
+            memset(page + i, 0, SLOT_SIZE)
     return [i for i in range(0, PAGE, 8) if get_u64(page + i) != 0]

@@ -1,28 +1,29 @@
-"""Runs the real command at a small size, with whatever engines are installed."""
+"""Runs the real command at a small size."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from lsmkv_bench.engines import NAMES, Missing, version_of
-
-
-def installed_engines() -> list[str]:
-    found = []
-    for name in NAMES:
-        try:
-            version_of(name)
-        except Missing:
-            continue
-        found.append(name)
-    return [name for name in found if name != "rbloom"]
+from lsmkv_bench.engines import NAMES, NotInstalled, version_of
 
 
-def run_cli(
-    *words: str, check: bool = True, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def _installed(name: str) -> bool:
+    try:
+        version_of(name)
+    except NotInstalled:
+        return False
+    return True
+
+
+INSTALLED = [name for name in NAMES if _installed(name)]
+ENGINES = [name for name in INSTALLED if name != "rbloom"]  # those that store records
+DATABASES = [name for name in ENGINES if name != "dict"]
+
+
+def run_cli(*words: str, check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "lsmkv_bench.cli", *words],
         capture_output=True,
@@ -33,3 +34,9 @@ def run_cli(
     if check:
         assert done.returncode == 0, done.stderr + done.stdout
     return done
+
+
+def inject(folder: Path, code: str, **env: str) -> dict[str, str]:
+    """The environment in which every process runs `code` when it starts."""
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": str(folder), **env}

@@ -10,7 +10,7 @@ from benchrunner import run_cli
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Any:
-    """Runs the command and returns its JSON file."""
+    """Runs the command and returns its JSON results."""
 
     def run(*words: str) -> dict[str, Any]:
         path = tmp_path / "out.json"

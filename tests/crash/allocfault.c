@@ -1,8 +1,8 @@
-/* allocfault: an LD_PRELOAD library that fails the N-th allocation of a process, once or from then on.
+/* allocfault: fails the N-th allocation made by some shared objects of a process, once or from then on.
  *
- * It counts the calls made by shared objects whose path contains one string, so that what CPython allocates for the
- * test itself goes on working. With the empty string it counts every call; then PYTHONMALLOC=malloc makes CPython's
- * small objects count too.
+ * It puts its own functions into the tables through which these objects call malloc and its kin. So what CPython
+ * allocates for the test itself goes on working, and a sanitizer's allocator may lie below. It is loaded like any
+ * library (ctypes). Calls of objects loaded after allocfault_arm are not seen.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,48 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define MAX_OBJECTS 128
-#define EARLY_BYTES 4096
+#define CALLER __builtin_return_address(0)
 
-static struct { uintptr_t from, to; } objects[MAX_OBJECTS];
-static int n_objects, everyone;
 static atomic_int armed;
 static atomic_long calls, hits;
 static long nth;
 static int sticky;
-static char place[512];
-
-/* --- which calls count -------------------------------------------------------------------------------------------- */
-
-static int add_object(struct dl_phdr_info *info, size_t size, void *name)
-{
-    uintptr_t from = UINTPTR_MAX, to = 0;
-    (void)size;
-    if (n_objects == MAX_OBJECTS || !strstr(info->dlpi_name, name))
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        uintptr_t at = info->dlpi_addr + p->p_vaddr;
-        if (p->p_type != PT_LOAD)
-            continue;
-        from = at < from ? at : from;
-        to = at + p->p_memsz > to ? at + p->p_memsz : to;
-    }
-    objects[n_objects].from = from;
-    objects[n_objects].to = to;
-    n_objects++;
-    return 0;
-}
-
-static int counted(uintptr_t caller)
-{
-    for (int i = 0; i < n_objects; i++)
-        if (caller >= objects[i].from && caller < objects[i].to)
-            return 1;
-    return everyone;
-}
+static char place[512]; /* of the first hit */
 
 static void note_place(const char *what, void *caller)
 {
@@ -70,7 +38,7 @@ static void note_place(const char *what, void *caller)
 
 static int refused(const char *what, void *caller)
 {
-    if (!atomic_load_explicit(&armed, memory_order_relaxed) || !counted((uintptr_t)caller))
+    if (!atomic_load(&armed))
         return 0;
     long n = atomic_fetch_add(&calls, 1) + 1;
     if (!nth || (sticky ? n < nth : n != nth))
@@ -81,16 +49,95 @@ static int refused(const char *what, void *caller)
     return 1;
 }
 
-/* --- control ------------------------------------------------------------------------------------------------------ */
+/* --- in place of the allocator -------------------------------------------------------------------------------------- */
 
-/* nth: from 1 on; 0 only counts. */
+static void *our_malloc(size_t n) { return refused("malloc", CALLER) ? NULL : malloc(n); }
+static void *our_calloc(size_t n, size_t size) { return refused("calloc", CALLER) ? NULL : calloc(n, size); }
+static void *our_realloc(void *p, size_t n) { return refused("realloc", CALLER) ? NULL : realloc(p, n); }
+
+static int our_posix_memalign(void **out, size_t alignment, size_t n)
+{
+    return refused("posix_memalign", CALLER) ? ENOMEM : posix_memalign(out, alignment, n);
+}
+
+static void *our_aligned_alloc(size_t alignment, size_t n)
+{
+    return refused("aligned_alloc", CALLER) ? NULL : aligned_alloc(alignment, n);
+}
+
+static void *our_mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    return refused("mmap", CALLER) ? MAP_FAILED : mmap(at, n, protection, flags, fd, offset);
+}
+
+static void *our_mremap(void *old, size_t from, size_t to, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    void *at = flags & MREMAP_FIXED ? va_arg(rest, void *) : NULL;
+    va_end(rest);
+    return refused("mremap", CALLER) ? MAP_FAILED : mremap(old, from, to, flags, at);
+}
+
+static const struct { const char *name; void *function; } ours[] = {
+    {"malloc", our_malloc}, {"calloc", our_calloc}, {"realloc", our_realloc},
+    {"posix_memalign", our_posix_memalign}, {"aligned_alloc", our_aligned_alloc},
+    {"mmap", our_mmap}, {"mmap64", our_mmap}, {"mremap", our_mremap},
+};
+
+/* --- the tables ------------------------------------------------------------------------------------------------------- */
+
+static void patch(void **slot, void *function)
+{
+    uintptr_t page = sysconf(_SC_PAGESIZE);
+    /* Read-only after the object was linked. */
+    if (mprotect((void *)((uintptr_t)slot & ~(page - 1)), page, PROT_READ | PROT_WRITE))
+        abort();
+    *slot = function;
+}
+
+static void patch_all(uintptr_t base, const ElfW(Rela) *rela, size_t bytes, const ElfW(Sym) *symbols, const char *names)
+{
+    for (size_t i = 0; i < bytes / sizeof *rela; i++) {
+        const char *name = names + symbols[ELF64_R_SYM(rela[i].r_info)].st_name;
+        for (size_t k = 0; k < sizeof ours / sizeof *ours; k++)
+            if (!strcmp(name, ours[k].name))
+                patch((void **)(base + rela[i].r_offset), ours[k].function);
+    }
+}
+
+static int patch_object(struct dl_phdr_info *info, size_t size, void *wanted)
+{
+    const ElfW(Dyn) *dynamic = NULL;
+    uintptr_t symbols = 0, names = 0, plt = 0, rela = 0;
+    size_t plt_bytes = 0, rela_bytes = 0;
+    (void)size;
+    if (!strstr(info->dlpi_name, wanted))
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
+        switch (dynamic->d_tag) {
+        case DT_SYMTAB: symbols = dynamic->d_un.d_ptr; break;
+        case DT_STRTAB: names = dynamic->d_un.d_ptr; break;
+        case DT_JMPREL: plt = dynamic->d_un.d_ptr; break;
+        case DT_PLTRELSZ: plt_bytes = dynamic->d_un.d_val; break;
+        case DT_RELA: rela = dynamic->d_un.d_ptr; break;
+        case DT_RELASZ: rela_bytes = dynamic->d_un.d_val; break;
+        }
+    patch_all(info->dlpi_addr, (const void *)plt, plt_bytes, (const void *)symbols, (const void *)names);
+    patch_all(info->dlpi_addr, (const void *)rela, rela_bytes, (const void *)symbols, (const void *)names);
+    return 0;
+}
+
+/* --- control ---------------------------------------------------------------------------------------------------------- */
+
+/* Counts the calls of objects whose path contains `object`, and fails the one that is `which`, from 1 on; 0 only counts. */
 EXPORT void allocfault_arm(long which, int from_then_on, const char *object)
 {
     atomic_store(&armed, 0);
-    n_objects = 0;
-    everyone = !*object;
-    if (!everyone)
-        dl_iterate_phdr(add_object, (void *)object);
+    dl_iterate_phdr(patch_object, (void *)object);
     nth = which;
     sticky = from_then_on;
     place[0] = 0;
@@ -103,102 +150,3 @@ EXPORT void allocfault_disarm(void) { atomic_store(&armed, 0); }
 EXPORT long allocfault_calls(void) { return atomic_load(&calls); }
 EXPORT long allocfault_hits(void) { return atomic_load(&hits); }
 EXPORT const char *allocfault_place(void) { return place; }
-
-/* --- the calls ---------------------------------------------------------------------------------------------------- */
-
-/* dlsym itself may allocate: that is served from here, and never freed. */
-static _Alignas(64) char early[EARLY_BYTES];
-static size_t early_used;
-static __thread int resolving;
-
-static void *early_alloc(size_t n)
-{
-    size_t at = early_used;
-    early_used += (n + 63) & ~(size_t)63;
-    if (early_used > sizeof early)
-        abort();
-    return early + at;
-}
-
-static int is_early(const void *p) { return (const char *)p >= early && (const char *)p < early + sizeof early; }
-
-static void *next(const char *name)
-{
-    resolving = 1;
-    void *found = dlsym(RTLD_NEXT, name);
-    resolving = 0;
-    if (!found)
-        abort();
-    return found;
-}
-
-#define NEXT(name)                    \
-    static __typeof__(&name) real;    \
-    if (!real)                        \
-        real = (__typeof__(&name))next(#name);
-
-#define CALLER __builtin_return_address(0)
-
-EXPORT void *malloc(size_t n)
-{
-    if (resolving)
-        return early_alloc(n);
-    NEXT(malloc)
-    return refused("malloc", CALLER) ? NULL : real(n);
-}
-
-EXPORT void *calloc(size_t n, size_t size)
-{
-    if (resolving)
-        return early_alloc(n * size);
-    NEXT(calloc)
-    return refused("calloc", CALLER) ? NULL : real(n, size);
-}
-
-EXPORT void *realloc(void *p, size_t n)
-{
-    NEXT(realloc)
-    return refused("realloc", CALLER) ? NULL : real(p, n);
-}
-
-EXPORT void free(void *p)
-{
-    if (is_early(p))
-        return;
-    NEXT(free)
-    real(p);
-}
-
-EXPORT int posix_memalign(void **out, size_t alignment, size_t n)
-{
-    NEXT(posix_memalign)
-    return refused("posix_memalign", CALLER) ? ENOMEM : real(out, alignment, n);
-}
-
-EXPORT void *aligned_alloc(size_t alignment, size_t n)
-{
-    NEXT(aligned_alloc)
-    return refused("aligned_alloc", CALLER) ? NULL : real(alignment, n);
-}
-
-EXPORT void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
-{
-    NEXT(mmap)
-    return refused("mmap", CALLER) ? MAP_FAILED : real(at, n, protection, flags, fd, offset);
-}
-
-EXPORT void *mmap64(void *at, size_t n, int protection, int flags, int fd, off_t offset)
-{
-    NEXT(mmap64)
-    return refused("mmap", CALLER) ? MAP_FAILED : real(at, n, protection, flags, fd, offset);
-}
-
-EXPORT void *mremap(void *old, size_t from, size_t to, int flags, ...)
-{
-    va_list rest;
-    va_start(rest, flags);
-    void *at = flags & MREMAP_FIXED ? va_arg(rest, void *) : NULL;
-    va_end(rest);
-    NEXT(mremap)
-    return refused("mremap", CALLER) ? MAP_FAILED : real(old, from, to, flags, at);
-}

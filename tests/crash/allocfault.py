@@ -1,32 +1,19 @@
-"""Builds the allocfault library and speaks to it from a process that has it preloaded."""
+"""Builds the allocfault library, loads it into this process and speaks to it."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 from pathlib import Path
 
-from .iofault import build, python_path
+from .iofault import build
 
 SOURCE = Path(__file__).with_name("allocfault.c")
 OURS = "lsmkv_ext"
 
 
-def preload_environment(**more: str) -> dict[str, str]:
-    """The environment of a child process that runs under allocfault."""
-    # First, or a sanitizer's allocator would hide it; AddressSanitizer wants to be told.
-    preload = " ".join(filter(None, [str(build(SOURCE)), os.environ.get("LD_PRELOAD", "")]))
-    asan = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS", ""), "verify_asan_link_order=0"]))
-    return {**os.environ, "LD_PRELOAD": preload, "ASAN_OPTIONS": asan, "PYTHONPATH": python_path(), **more}
-
-
 class Control:
-    """The exported functions, for code that itself runs under the preloaded library."""
-
     def __init__(self) -> None:
-        self._lib = ctypes.CDLL(None)
-        if not hasattr(self._lib, "allocfault_arm"):
-            raise RuntimeError("this process does not run under allocfault (LD_PRELOAD)")
+        self._lib = ctypes.CDLL(str(build(SOURCE)))
         self._lib.allocfault_calls.restype = ctypes.c_long
         self._lib.allocfault_hits.restype = ctypes.c_long
         self._lib.allocfault_place.restype = ctypes.c_char_p

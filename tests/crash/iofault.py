@@ -84,14 +84,11 @@ def build(source: Path = SOURCE) -> Path:
 
 def preload_environment(**more: str) -> dict[str, str]:
     """The environment of a child process that runs under iofault."""
+    tests = Path(__file__).parents[1]
+    path = os.pathsep.join(filter(None, [str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")]))
     # A sanitizer that is preloaded already has to stay, and to stay first.
     preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD", ""), str(build())]))
-    return {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": python_path(), **more}
-
-
-def python_path() -> str:
-    tests = Path(__file__).parents[1]
-    return os.pathsep.join(filter(None, [str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": path, **more}
 
 
 def run_python(code: str, *arguments: str, timeout: float = 60, **environment: str):

@@ -1,4 +1,4 @@
-"""All jobs of the lab by name. Each runs in a process of its own, under the lab's preloaded library."""
+"""All jobs of the lab by name. Each runs in a process of its own, under iofault."""
 
 from lsmkv.version import version_set
 

@@ -42,13 +42,12 @@ class Outcome:
 
 
 class Lab:
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
-        """Under iofault, unless an environment says otherwise."""
+    def __init__(self) -> None:
         package = __name__.rpartition(".")[0]
         name = f"{package}.lab" if package else "lab"
         self._process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", name],
-            env=environment or preload_environment(),
+            env=preload_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

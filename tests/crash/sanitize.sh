@@ -21,12 +21,13 @@ case $kind in
 esac
 
 mkdir -p "$folder"
-# Only built modules stay from the last run, so that what did not change is not built again.
-rm -rf "$folder/lsmkv" "$folder/tests" "$folder/bench" "$folder/tools"
+# Built modules stay from the last run: unchanged ones are not built again.
+find "$folder" -type f ! -name '*.so' ! -path "$folder/build/*" -delete
 # The C files are the same for every build, and half of the time that one takes.
 tar -C "$repository" --exclude='*.so' --exclude=__pycache__ -cf - \
     lsmkv lsmkv_ext bench tools tests docs setup.py pyproject.toml README.md | tar -C "$folder" -xf -
 cd "$folder"
+ln -sfn bench lsmkv_bench
 LSMKV_SANITIZE=$flags LSMKV_OPTIMIZE=$level "$python" setup.py -q build_ext --inplace -j2
 
 rm -rf "$reports"
@@ -44,9 +45,9 @@ status=0
 plain=(setarch -R)
 "${plain[@]}" true 2>/dev/null || plain=(env)
 LD_PRELOAD=$preload "${plain[@]}" "$python" -m pytest -p no:cacheprovider "$@" || status=$?
-if grep -l -r 'lsmkv_ext[./]' "$reports" >/dev/null; then
+if grep -l -r 'lsmkv_ext[./]\|native[./]' "$reports" >/dev/null; then
     echo "sanitizer reports that name the project:" >&2
-    grep -l -r 'lsmkv_ext[./]' "$reports" | while read -r report; do head -60 "$report" >&2; done
+    grep -l -r 'lsmkv_ext[./]\|native[./]' "$reports" | while read -r report; do head -60 "$report" >&2; done
     exit 1
 fi
 echo "$kind: no report names the project"

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 
 import pytest
 from soak import CUT, SOAK, figure
 
-from . import allocfault
 from .allocations import SCENARIOS
-from .lab import Lab
 
 SAMPLE = max(1, round(16 * CUT))  # places per scenario and mode in `make test`
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    """A process under allocfault instead."""
-    with Lab(allocfault.preload_environment()) as lab:
-        yield lab
 
 
 def attempt(lab, folder, scenario: str, nth: int, sticky: bool = False) -> dict:

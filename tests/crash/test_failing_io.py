@@ -12,8 +12,7 @@ from soak import CUT, SOAK, figure
 import lsmkv
 from lsmkv import CorruptionError
 from lsmkv.version import manifest
-from lsmkv.recovery.recovery import LOG_HEAD_BYTES
-from lsmkv_ext.wal.log import check_log
+from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 from lsmkv_ext.wal.sync_watermark import NAME, read_watermark
 
 from . import trace
@@ -171,8 +170,8 @@ def test_where_nothing_can_be_mapped_the_log_notes_itself_what_is_synced(tmp_pat
     assert done.returncode == 0, done.stderr
     assert read_watermark(path / NAME) is None
     [log] = path.glob("*.wal")
-    record = (check_log(log, int(log.stem))["known_synced"] - LOG_HEAD_BYTES) // 5
+    record = (check_log(log, int(log.stem))["known_synced"] - HEAD_SIZE) // 5
     with open(log, "r+b") as file:
-        file.truncate(LOG_HEAD_BYTES + record * 2)
+        file.truncate(HEAD_SIZE + record * 2)
     with pytest.raises(CorruptionError, match="synced log records are missing"):
         lsmkv.open(path)

@@ -18,7 +18,8 @@ import pytest
 
 import lsmkv
 from lsmkv.recovery import replay
-from lsmkv_ext.wal.log import LogWriter, check_log
+from lsmkv_ext.wal.reader import check_log
+from lsmkv_ext.wal.writer import LogWriter
 
 ALLOWANCE = 64 << 20
 COUNT = 2_000_000

@@ -15,15 +15,19 @@ from pathlib import Path
 
 import xxhash
 
-from lsmkv.version import edit, manifest
 from lsmkv import options
 from lsmkv.errors import CorruptionError
-from lsmkv_ext.filter import bloom as filters
-from lsmkv_ext.wal import log as logs
-from lsmkv_ext.wal import sync_watermark
+from lsmkv.version import edit, manifest
+from lsmkv_ext.batch import decode_operations
 from lsmkv_ext.compaction.job import FileNumbers, Job
+from lsmkv_ext.filter import bloom as filters
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.memtable.replay import LogReplay
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal import sync_watermark
+from lsmkv_ext.wal.dump import LogDump
+from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
+from lsmkv_ext.wal.writer import LogWriter
 
 Seal = Callable[[bytearray], None]
 
@@ -62,7 +66,7 @@ def log_examples(folder: Path) -> list[bytes]:
     out = []
     for number, (mode, count) in enumerate([("write", 0), ("write", 3), ("write", 12), ("write", 2)], 1):
         path = folder / f"example{number}.wal"
-        writer = logs.LogWriter(path, number, mode=mode, previous_last_seq=number * 10)
+        writer = LogWriter(path, number, mode=mode, previous_last_seq=number * 10)
         for n in range(count):
             ops = [b"\0\x03k%02d\x05value" % n, b"\x01\x02kk", b"\x02\x01a\x01b"]
             writer.append(b"".join(ops), 1 + 3 * n, 3)
@@ -79,7 +83,7 @@ def log_seal(data: bytearray) -> None:
     put(data, 32, xxh3(data[:32], 0x6C6F672D70616765), 8)
     for slot in (512, 1024):
         put(data, slot + 16, xxh3(data[slot : slot + 16], number ^ 0x6C6F672D736C6F74), 8)
-    at = 4096
+    at = HEAD_SIZE
     while at + 32 <= len(data):
         size = u32(data, at + 8)
         if at + 32 + size > len(data):
@@ -90,18 +94,17 @@ def log_seal(data: bytearray) -> None:
 
 
 LOG_PARTS = ((0, 40), (512, 536), (1024, 1048))  # of the head page; the rest of it is zeros
-LOG_HEAD = 4096
 
 
 def log_compact(data: bytes) -> bytes:
-    return b"".join(data[start:stop] for start, stop in LOG_PARTS) + data[LOG_HEAD:]
+    return b"".join(data[start:stop] for start, stop in LOG_PARTS) + data[HEAD_SIZE:]
 
 
 def log_expand(data: bytearray) -> bytearray:
     """A short one stays as it is: a log that ends within its head."""
     if len(data) < sum(stop - start for start, stop in LOG_PARTS):
         return data
-    out, at = bytearray(LOG_HEAD), 0
+    out, at = bytearray(HEAD_SIZE), 0
     for start, stop in LOG_PARTS:
         out[start:stop] = data[at : at + stop - start]
         at += stop - start
@@ -126,21 +129,21 @@ def log_run(data: bytes, folder: Path) -> None:
     path = as_file(data, folder, "000001.wal")
     number = int.from_bytes(data[16:24], "little")
     try:
-        found = logs.check_log(path, number)
+        found = check_log(path, number)
     except CorruptionError:
         # What is good of it can still be had.
-        found = logs.check_log(path, number, salvage=True)
+        found = check_log(path, number, salvage=True)
         raise
     finally:
-        for record in logs.LogDump(path):
+        for record in LogDump(path):
             for _ in record.get("operations", ()):
                 pass
     if found["records"]:
-        logs.LogReader(path, number, found["bytes"]).fill(Memtable(7, 4096), 1 << 20)
+        LogReplay(path, number, found["bytes"]).fill(Memtable(7, 4096), 1 << 20)
 
 
 def batch_run(data: bytes, folder: Path) -> None:
-    logs.decode_batch(data[1:], data[0] if data else 0, 1)
+    decode_operations(data[1:], data[0] if data else 0, 1)
 
 
 # ---- filter -------------------------------------------------------------------------------------
@@ -204,14 +207,15 @@ def manifest_examples(folder: Path) -> list[bytes]:
     records = b"".join(manifest._record(n, part, 1) for n, part in enumerate(parts))
     head = bytearray(manifest._head(1) + records)
     first = len(manifest._head(1) + manifest._record(0, parts[0], 1))
-    head[64 : 64 + manifest.SLOT_BYTES] = manifest._slot(2, first, 1)
+    at, slot = manifest.sync_slots(1).encode(2, first)
+    head[at : at + len(slot)] = slot
     return [bytes(head), manifest._head(1)]
 
 
 def manifest_seal(data: bytearray) -> None:
     number = u64(data, 16)
     put(data, 24, xxh3(data[:24], number), 8)
-    for slot in manifest.SLOT_OFFSETS:
+    for slot in manifest.sync_slots(number).offsets:
         put(data, slot + 16, xxh3(data[slot : slot + 16], number), 8)
     at, ordinal = manifest.HEAD_BYTES, 0
     while at + 24 <= len(data):
@@ -270,7 +274,7 @@ FOOTER_SIZE = 160
 def make_table(folder: Path, entries: int, ranges: int, **settings: int) -> bytes:
     """A table as a flush writes it."""
     path = folder / "example.wal"
-    writer = logs.LogWriter(path, 1, mode="write")
+    writer = LogWriter(path, 1, mode="write")
     seq = 1
     for n in range(entries + ranges):
         key = b"key%03d" % n
@@ -281,10 +285,10 @@ def make_table(folder: Path, entries: int, ranges: int, **settings: int) -> byte
         seq += 1
     writer.close()
     memtable = Memtable(7, 4096)
-    logs.replay_log(path, 1, memtable)
+    LogReplay(path, 1, writer.size).fill(memtable, 1 << 20)
     path.unlink()
     done = Job([memtable], directory=folder, numbers=FileNumbers(1), seed=7, **settings).run()
-    table = folder / f"{done['outputs'][0]['number']:06d}.sst"
+    table = folder / f"{done['outputs'][0].number:06d}.sst"
     data = table.read_bytes()
     table.unlink()
     return data
@@ -342,12 +346,12 @@ def table_run(data: bytes, folder: Path) -> None:
     table.block_layout()
 
 
-# ---- the note of what is synced ------------------------------------------------------------------
+# ---- the sync watermark ------------------------------------------------------------------
 
 
 def synced_examples(folder: Path) -> list[bytes]:
-    path = folder / "example-note"
-    writer = logs.LogWriter(folder / "example.wal", 5, mode="write")
+    path = folder / "example-watermark"
+    writer = LogWriter(folder / "example.wal", 5, mode="write")
     writer.attach_watermark(sync_watermark.SyncWatermark(path), None)
     out = []
     for n in range(1, 4):
@@ -366,10 +370,10 @@ def synced_seal(data: bytearray) -> None:
 
 def synced_run(data: bytes, folder: Path) -> None:
     path = as_file(data, folder, sync_watermark.NAME)
-    noted = sync_watermark.read_watermark(path)
-    sync_watermark.damaged_places(path)
-    if noted is None:
-        raise CorruptionError("no note")
+    found = sync_watermark.read_watermark(path)
+    sync_watermark.damaged_offsets(path)
+    if found is None:
+        raise CorruptionError("no watermark")
 
 
 TARGETS: dict[str, Target] = {

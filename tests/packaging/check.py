@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {"lsmkv": "lsmkv", "lsmkv_ext": "lsmkv_ext", "lsmkv_bench": "bench", "lsmkv_tool": "tools"}
 IN_WHEEL = re.compile(
     r"lsmkv-[^/]+\.dist-info/.+"
-    r"|lsmkv(_ext|_bench|_bench/engines|_tool|_tool/[a-z]+)?/[^/]+\.(py|pyi|pxd|so|typed|html)"
+    r"|lsmkv(_ext|_bench|_tool)?/.+\.(py|pyi|pxd|so|typed|html)"
 )
 NOT_IN_SDIST = re.compile(r"(^|/)(tests|build|\.[^/]+)/|\.(c|so|o)$")
 
@@ -51,21 +51,22 @@ def check_wheel(path: Path, clone: Path) -> None:
     names = set(zipfile.ZipFile(path).namelist())
     fail_if("stray files in the wheel", {name for name in names if not IN_WHEEL.fullmatch(name)})
     wanted = {f"{package}/py.typed" for package in ("lsmkv", "lsmkv_ext")}
+    modules = set()
     for package, folder in PACKAGES.items():
         sources = [p.relative_to(clone / folder) for p in (clone / folder).rglob("*")]
         wanted |= {f"{package}/{p}" for p in sources if p.suffix in (".py", ".pyi", ".pxd", ".typed", ".html")}
+        modules |= {f"{package}/{p.with_suffix('')}" for p in sources if p.suffix == ".pyx"}
     wanted.add(f"lsmkv-{path.name.split('-')[1]}.dist-info/licenses/LICENSE")
     fail_if("missing in the wheel", wanted - names)
-    built = {name.split("/")[1].split(".")[0] for name in names if name.endswith(".so")}
-    fail_if("not built", {p.stem for p in (clone / "lsmkv_ext").glob("*.pyx")} - built)
+    fail_if("not built", modules - {name.split(".")[0] for name in names if name.endswith(".so")})
 
 
 def check_sdist(path: Path, clone: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     fail_if("stray files in the sdist", {name for name in names if NOT_IN_SDIST.search(name)})
-    sources = (p.relative_to(clone) for p in (clone / "lsmkv_ext").iterdir())
-    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pyi", ".py")}
+    sources = (p.relative_to(clone) for top in ("lsmkv_ext", "bench/native") for p in (clone / top).rglob("*"))
+    wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pxi", ".pyi", ".py")}
     wanted |= {"setup.py", "README.md", "LICENSE"}
     fail_if("missing in the sdist", wanted - names)
 

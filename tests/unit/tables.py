@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import xxhash
+from hypothesis import strategies as st
 
 from lsmkv_ext.table.sst import SSTWriter
 
@@ -14,6 +15,24 @@ FRAME_SEED = 0x6C736D6B76667261
 
 # key -> (value, or None for a delete; sequence number)
 Rows = Mapping[bytes, tuple[bytes | None, int]]
+
+keys = st.one_of(
+    st.binary(max_size=5),
+    st.text(alphabet="ab", max_size=14).map(lambda s: s.encode()),
+    st.integers(0, 500).map(lambda n: b"shared/prefix/of/some/length/" + b"%05d" % n),
+    st.integers(0, 200).map(lambda n: b"\xff" * 9 + bytes([n])),
+    st.integers(0, 200).map(lambda n: b"\x00" * 9 + bytes([n])),
+)
+values = st.one_of(st.none(), st.binary(max_size=40), st.integers(1, 3000).map(lambda n: b"z" * n))
+rows_by_key = st.dictionaries(keys, st.tuples(values, st.integers(0, 2**40)), max_size=120)
+layouts = st.fixed_dictionaries(
+    {
+        "block_size": st.sampled_from([1, 32, 128, 4096]),
+        "restart_interval": st.sampled_from([1, 2, 8, 16]),
+        "compression": st.sampled_from([None, "lz4"]),
+        "bits_per_key": st.sampled_from([0, 10]),
+    }
+)
 
 
 def write_table(path: Path, rows: Rows, ranges: tuple[tuple[bytes, bytes, int], ...] = (), **options) -> dict:

@@ -72,7 +72,7 @@ def test_outputs_are_cut_where_they_overlap_much_of_the_level_after_next(tmp_pat
     )
     assert len(cut) > 1
     for output in cut:
-        overlap = [g for g in below if g[0] <= output["largest"] and g[1] >= output["smallest"]]
+        overlap = [g for g in below if g[0] <= output.largest and g[1] >= output.smallest]
         assert len(overlap) <= 13  # the ten, the one that is more than that, and both ends
 
 

@@ -16,7 +16,7 @@ from lsmkv_ext.engine import Engine
 from lsmkv_ext.reader import SnapshotBase
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.wal.writer import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.table import Table
 
@@ -57,8 +57,8 @@ class Rig(Engine):
         ).run()
         made = []
         for output in result["outputs"]:
-            path = f"{self.folder}/{output['number']:06d}.sst"
-            made.append(Table(path, output["number"], self.cache, self.fds))
+            path = f"{self.folder}/{output.number:06d}.sst"
+            made.append(Table(path, output.number, self.cache, self.fds))
         return made
 
     def flush(self):

@@ -49,7 +49,7 @@ def contents(folder, outcome):
     """All entries of the outputs in order, and which keys their range tombstones cover."""
     entries, ranges = [], []
     for output in outcome["outputs"]:
-        table = Table(str(folder / f"{output['number']:06d}.sst"))
+        table = Table(str(folder / f"{output.number:06d}.sst"))
         entries += list(table.entries())
         ranges += table.range_tombstones
     return entries, ranges
@@ -91,9 +91,9 @@ def test_the_parts_together_are_the_whole(tmp_path_factory, newer, older, ranges
         assert covered(together, key) == covered(whole[1], key)
     for (start, stop), outcome in zip(bounds, outcomes, strict=True):
         for output in outcome["outputs"]:
-            assert start is None or output["smallest"] >= start
+            assert start is None or output.smallest >= start
             assert stop is None or (
-                output["largest"] <= stop if output["largest_exclusive"] else output["largest"] < stop
+                output.largest <= stop if output.largest_exclusive else output.largest < stop
             )
 
 

@@ -26,7 +26,7 @@ COLUMNS = [
 
 def log_versions(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     """Return the operations in live logs that write or cover the key, newest first."""
-    from lsmkv_ext.wal.log import LogDump
+    from lsmkv_ext.wal.dump import LogDump
 
     found = []
     for entry in tree.live_logs:

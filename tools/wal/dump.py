@@ -16,7 +16,7 @@ from lsmkv_tool.wal.summary import log_paths, summarize_stable
 
 def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
     """Yield one row per operation. If the log breaks off, the last row has a `problem`."""
-    from lsmkv_ext.wal.log import LogDump
+    from lsmkv_ext.wal.dump import LogDump
 
     with open_errors(path):
         dump = LogDump(path)

@@ -19,7 +19,7 @@ def log_paths(path: str) -> list[str]:
 
 def log_number(path: str) -> int:
     """Return the number in the log's header. A standalone file may have any name."""
-    from lsmkv_ext.wal.log import LogDump
+    from lsmkv_ext.wal.dump import LogDump
 
     return int(next(LogDump(path))["number"])
 
@@ -27,7 +27,7 @@ def log_number(path: str) -> int:
 def summarize(path: str) -> Row:
     """Read a log to its end. Damage is reported in the row."""
     from lsmkv_ext.errors import CorruptionError
-    from lsmkv_ext.wal.log import check_log
+    from lsmkv_ext.wal.reader import check_log
 
     row: dict[str, Any] = {
         "file": path,

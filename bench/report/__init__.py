@@ -1,0 +1,1 @@
+"""Results of a run: files, summaries, tables, plots."""

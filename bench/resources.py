@@ -1,0 +1,111 @@
+"""Resources that a worker process uses: memory, disk, bytes written, CPU time. None where /proc is missing."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def _status() -> dict[str, int]:
+    """Memory lines of /proc/self/status in bytes."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in lines if line.rstrip().endswith("kB"))
+    return {name: int(text.split()[0]) * 1024 for name, text in pairs}
+
+
+def rss() -> int | None:
+    return _status().get("VmRSS")
+
+
+def rss_anon() -> int | None:
+    """Anonymous memory, which the kernel cannot drop."""
+    return _status().get("RssAnon")
+
+
+def rss_peak() -> int | None:
+    return _status().get("VmHWM")
+
+
+def reset_peak() -> None:
+    """Restart the peak for the next workload. Without permission, peaks accumulate."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+WARM_BYTES = 512 << 20
+
+
+def warm_memory(size: int = WARM_BYTES) -> None:
+    """Touch memory and free it. The first touch of a page is expensive in a virtual machine, and chance
+    would decide which engine pays for it.
+    """
+    with mmap.mmap(-1, size) as memory:
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
+
+
+def bytes_written() -> int | None:
+    """Bytes that this process dirtied, mapped pages included.
+
+    Pages of a file that was deleted before writeback count too.
+    """
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return None
+    table = dict(line.split(": ") for line in lines)
+    return int(table["write_bytes"])
+
+
+def disk_size(path: str | os.PathLike[str]) -> int:
+    """Allocated bytes under `path`."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue  # a compaction deleted it
+    return total
+
+
+@dataclass
+class Usage:
+    """Resources used so far; `since` gives the difference."""
+
+    wall: float
+    cpu: float
+    written: int | None
+
+    @classmethod
+    def now(cls) -> Usage:
+        return cls(time.perf_counter(), time.process_time(), bytes_written())
+
+    def since(self, earlier: Usage) -> Usage:
+        known = self.written is not None and earlier.written is not None
+        written = self.written - earlier.written if known else None  # type: ignore[operator]
+        return Usage(self.wall - earlier.wall, self.cpu - earlier.cpu, written)
+
+
+def wait_until_idle(limit: float = 60.0, quiet: float = 0.2) -> float:
+    """Wait until background work is done: the process uses under 5 % of a core and writes nothing for
+    `quiet` seconds. Returns the seconds waited.
+    """
+    start = time.perf_counter()
+    while time.perf_counter() - start < limit:
+        before = Usage.now()
+        time.sleep(quiet)
+        used = Usage.now().since(before)
+        if used.cpu < 0.05 * quiet and not used.written:
+            break
+    return time.perf_counter() - start

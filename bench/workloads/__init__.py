@@ -1,0 +1,1 @@
+"""The workloads: what each one runs, and the verification of its answers."""

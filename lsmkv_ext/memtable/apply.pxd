@@ -1,0 +1,14 @@
+# Operations into a memtable: a batch write and a replay both end here. Inline: it is the inner loop of both.
+
+from libc.stdint cimport uint64_t
+
+from lsmkv_ext.batch cimport OP_DELETE_RANGE, Operation
+from lsmkv_ext.memtable.memtable cimport MemC, mem_delete_range, mem_insert
+from lsmkv_ext.port.codecs cimport xxh3
+
+
+cdef inline int mem_apply(MemC* m, const Operation* op, uint64_t hash_seed) noexcept nogil:
+    """0, or -1 where memory ran out."""
+    if op.op == OP_DELETE_RANGE:
+        return mem_delete_range(m, op.key, op.klen, op.value, op.vlen, op.seq)
+    return mem_insert(m, op.key, op.klen, op.value, op.vlen, op.seq, op.op, xxh3(op.key, op.klen, hash_seed))

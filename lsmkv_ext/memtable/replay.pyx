@@ -1,0 +1,139 @@
+# Logs into memtables. A piece at a time: tiny operations take ten times the room in memory that they take in a log.
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, ops_begin, ops_next
+from lsmkv_ext.limits cimport LARGE_VALUE
+from lsmkv_ext.memtable.apply cimport mem_apply
+from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_reserve, mem_value_place, mem_weight
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.status cimport ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
+from lsmkv_ext.wal.format cimport LogRecord
+from lsmkv_ext.wal.reader cimport (
+    READ_WINDOW,
+    LogFile,
+    LogReader,
+    log_read_head,
+    log_read_record,
+    log_release_pages,
+    log_release_window,
+    log_skip_record,
+)
+
+
+cdef int insert_large(LogFile* file, MemC* m, const Operation* op, uint64_t hash_seed) noexcept nogil:
+    """Moves a large value piece by piece and frees the log's window behind it: the value is in memory once."""
+    cdef size_t done = 0, part
+    cdef char* place
+    if mem_reserve(m, op.klen, op.vlen) != 0:
+        return -1
+    place = mem_value_place(m, op.klen)
+    while done < op.vlen:
+        part = min(op.vlen - done, <size_t>READ_WINDOW)
+        memcpy(place + done, op.value + done, part)
+        done += part
+        log_release_pages(file, op.value, op.value + done)
+    return mem_insert(m, op.key, op.klen, NULL, op.vlen, op.seq, OP_PUT, xxh3(op.key, op.klen, hash_seed))
+
+
+cdef int apply_next(LogFile* file, OpCursor* ops, MemC* m, uint64_t hash_seed, Status* st) noexcept nogil:
+    cdef Operation op
+    cdef const char* problem = ops_next(ops, &op)
+    cdef int failed
+    if problem != NULL:
+        return fail_corrupt(st, problem, file.head.number, file.offset)
+    if op.op == OP_PUT and op.vlen >= READ_WINDOW:
+        failed = insert_large(file, m, &op, hash_seed)
+    else:
+        failed = mem_apply(m, &op, hash_seed)
+    return fail_memory(st, b"memtable") if failed else ST_OK
+
+
+cdef uint64_t flush_cost(OpCursor ops) noexcept nogil:
+    """Bytes that a flush takes for the block of the next value, where that is large: the block, and the block compressed."""
+    cdef Operation op
+    if ops.end - ops.p < READ_WINDOW or ops_next(&ops, &op) != NULL or op.op != OP_PUT or op.vlen > LARGE_VALUE:
+        return 0
+    return 2 * op.vlen
+
+
+cdef inline uint64_t bytes_applied(const LogFile* file, const OpCursor* ops) noexcept nogil:
+    return file.offset - <uint64_t>(ops.end - ops.p)
+
+
+cdef int next_record(LogFile* file, OpCursor* ops, Status* st) noexcept nogil:
+    cdef LogRecord record
+    cdef const char* problem = log_read_record(file, &record, st)
+    if problem == NULL:
+        problem = ops_begin(ops, record.payload, record.size, record.count, record.first_seq)
+    if problem != NULL:
+        if st.code == ST_OK:
+            fail_corrupt(st, b"the log changed while it was read", file.head.number, file.offset)
+        return st.code
+    log_skip_record(file, &record)
+    return ST_OK
+
+
+cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, MemC* m, uint64_t hash_seed, uint64_t room,
+              Status* st) noexcept nogil:
+    """Applies operations up to `stop`, or until the memtable outweighs the log's bytes that went into it by more than `room`.
+    (A record larger than the usual window lies in memory in place of those bytes.)"""
+    cdef uint64_t began = bytes_applied(file, ops)
+    cdef uint64_t applied
+    while True:
+        while ops.left:
+            applied = bytes_applied(file, ops) - began if file.capacity <= READ_WINDOW else 0
+            if mem_weight(m) + (flush_cost(ops[0]) if m.n_entries else 0) > room + applied:
+                log_release_pages(file, file.window, ops.p)
+                return ST_OK
+            if apply_next(file, ops, m, hash_seed, st) != ST_OK:
+                return st.code
+        ops.p = ops.end = NULL
+        log_release_window(file)    # before the memtable is flushed, which takes memory of its own
+        if file.offset >= stop:
+            return ST_OK
+        if next_record(file, ops, st) != ST_OK:
+            return st.code
+
+
+cdef class LogReplay:
+    """Applies the operations of a log that was checked, up to the offset `stop`, to as many memtables as it takes.
+
+    One thread at a time.
+    """
+    cdef LogReader reader
+    cdef OpCursor ops               # the rest of the current record, in the reader's window
+    cdef uint64_t stop
+
+    def __cinit__(self, path, uint64_t number, uint64_t stop):
+        cdef Status st
+        self.reader = LogReader(path)
+        self.stop = stop
+        status_clear(&st)
+        log_read_head(&self.reader.file, number, &st)
+        raise_status(&st, self.reader.path)
+
+    @property
+    def done(self):
+        return self.ops.left == 0 and self.reader.file.offset >= self.stop
+
+    @property
+    def taken(self):
+        """Bytes of the log that are in memtables."""
+        return bytes_applied(&self.reader.file, &self.ops)
+
+    def fill(self, Memtable memtable not None, uint64_t room):
+        """Apply operations until all are done, or `memtable` outweighs the log's bytes that this call put into it by `room`.
+
+        This may cut a batch in two: the memtables must become visible together.
+        """
+        cdef LogFile* file = &self.reader.file
+        cdef OpCursor* ops = &self.ops
+        cdef MemC* m = memtable.c
+        cdef uint64_t hash_seed = memtable.seed
+        cdef Status st
+        status_clear(&st)
+        with nogil:
+            fill(file, ops, self.stop, m, hash_seed, room, &st)
+        raise_status(&st, self.reader.path)

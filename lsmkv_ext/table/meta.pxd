@@ -1,0 +1,27 @@
+# A table's facts, from the builder to the manifest: one C struct, one Python class (TableMeta), one conversion between them. Both
+# have the same fields; docs/format.md, "MANIFEST", says what each means.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from lsmkv_ext.port.growable cimport GrowBuf
+
+ctypedef struct TableMetaC:        # zeroed = an empty table
+    uint64_t number
+    uint64_t size                  # of the file
+    uint64_t entries
+    uint64_t deletes               # of the entries
+    uint64_t range_tombstones
+    uint64_t min_seq, max_seq      # over entries and range tombstones; 0, 0 for an empty table
+    uint64_t global_seq
+    uint64_t raw_bytes             # keys + values
+    uint64_t data_bytes, index_bytes, filter_bytes
+    uint64_t filter_keys           # keys and prefixes added
+    uint32_t millibits             # filter bits per key x 1000
+    uint32_t k
+    uint32_t filter_level          # the level the filter was built for
+    GrowBuf smallest               # over entries and range tombstones
+    GrowBuf largest
+    bint largest_exclusive         # largest is the stop of a range tombstone, not a key
+
+cdef object meta_object(const TableMetaC* m)               # a TableMeta
+cdef void meta_free(TableMetaC* m) noexcept nogil

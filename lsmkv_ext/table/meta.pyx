@@ -1,0 +1,111 @@
+from dataclasses import dataclass
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+from lsmkv_ext.port.growable cimport buf_free
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The keys from `start` to `stop`; None is open on that side. `exclusive` leaves `stop` itself out."""
+
+    start: bytes | None
+    stop: bytes | None
+    exclusive: bool = False
+
+    def overlaps(self, other):
+        return not (self.before(other) or other.before(self))
+
+    def before(self, other):
+        """Returns whether every key of this range is below every key of `other`."""
+        if self.stop is None or other.start is None:
+            return False
+        return self.stop < other.start or (self.exclusive and self.stop == other.start)
+
+    def covers(self, other):
+        """Returns whether every key of `other` is in this range."""
+        if self.start is not None and (other.start is None or other.start < self.start):
+            return False
+        if self.stop is None:
+            return True
+        if other.stop is None or other.stop > self.stop:
+            return False
+        return other.stop < self.stop or other.exclusive or not self.exclusive
+
+    def union(self, other):
+        """Returns the smallest range that covers both."""
+        start = None if self.start is None or other.start is None else min(self.start, other.start)
+        if self.stop is None or other.stop is None:
+            return KeyRange(start, None)
+        last = max((self.stop, not self.exclusive), (other.stop, not other.exclusive))
+        return KeyRange(start, last[0], not last[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMeta:
+    """What is known about a table without opening it. The manifest stores exactly these fields."""
+
+    number: int
+    size: int
+    entries: int
+    smallest: bytes
+    largest: bytes
+    largest_exclusive: bool = False  # `largest` is the stop of a range tombstone, not a key
+    deletes: int = 0
+    range_tombstones: int = 0
+    min_seq: int = 0
+    max_seq: int = 0
+    global_seq: int = 0  # not 0: every entry counts as having this sequence number (ingested tables)
+    raw_bytes: int = 0  # keys and values
+    data_bytes: int = 0
+    index_bytes: int = 0
+    filter_bytes: int = 0
+    filter_keys: int = 0
+    millibits: int = 0  # filter bits per key x 1000
+    k: int = 0
+    filter_level: int = 0  # the level the filter was built for
+
+    def __post_init__(self):
+        if self.smallest > self.largest:
+            raise ValueError(f"file {self.number}: smallest key above the largest")
+
+    def overlaps(self, other):
+        return self.range.overlaps(other if isinstance(other, KeyRange) else other.range)
+
+    @property
+    def range(self):
+        return KeyRange(self.smallest, self.largest, self.largest_exclusive)
+
+    @property
+    def age(self):
+        """Orders the tables of L0: larger is newer."""
+        return (self.max_seq, self.number)
+
+
+cdef object meta_object(const TableMetaC* m):
+    return TableMeta(
+        number=m.number,
+        size=m.size,
+        entries=m.entries,
+        smallest=PyBytes_FromStringAndSize(m.smallest.data, m.smallest.len),
+        largest=PyBytes_FromStringAndSize(m.largest.data, m.largest.len),
+        largest_exclusive=bool(m.largest_exclusive),
+        deletes=m.deletes,
+        range_tombstones=m.range_tombstones,
+        min_seq=m.min_seq,
+        max_seq=m.max_seq,
+        global_seq=m.global_seq,
+        raw_bytes=m.raw_bytes,
+        data_bytes=m.data_bytes,
+        index_bytes=m.index_bytes,
+        filter_bytes=m.filter_bytes,
+        filter_keys=m.filter_keys,
+        millibits=m.millibits,
+        k=m.k,
+        filter_level=m.filter_level,
+    )
+
+
+cdef void meta_free(TableMetaC* m) noexcept nogil:
+    buf_free(&m.smallest)
+    buf_free(&m.largest)

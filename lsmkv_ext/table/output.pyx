@@ -1,0 +1,149 @@
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy, memset, strlen
+
+from lsmkv_ext.block.block cimport BLOCK_MAX_RAW
+from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
+from lsmkv_ext.port.codecs cimport lz4_bound, lz4_compress
+from lsmkv_ext.port.file cimport OPEN_CREATE, file_close, file_open, file_sync, file_write
+from lsmkv_ext.port.growable cimport buf_append, buf_free, buf_reserve
+from lsmkv_ext.port.status cimport ST_OK, fail_argument, fail_io, fail_memory
+from lsmkv_ext.table.format cimport FRAME_LZ4, FRAME_LZ4_MAX_RAW, FRAME_STORED, FRAME_TRAILER, frame_seal
+
+cdef extern from * nogil:
+    """
+    #include <fcntl.h>
+    #if defined(__linux__) && defined(SYNC_FILE_RANGE_WRITE)
+    /* starts write-back early, so that the fsync at the end finds little to do; a hint, so errors are left to fsync */
+    static inline void lsm_start_writeback(int fd, uint64_t from, uint64_t n) {
+        (void)!sync_file_range(fd, (off_t)from, (off_t)n, SYNC_FILE_RANGE_WRITE);
+    }
+    #else
+    static inline void lsm_start_writeback(int fd, uint64_t from, uint64_t n) { (void)fd; (void)from; (void)n; }
+    #endif
+    """
+    void lsm_start_writeback(int fd, uint64_t offset, uint64_t n) noexcept
+
+cdef extern from "<unistd.h>" nogil:
+    int unlink(const char* path)
+
+cdef enum:
+    OUT_BUFFER = 512 * 1024
+    WRITEBACK_STEP = 4 << 20
+
+
+cdef int output_open(TableOutput* o, const char* path, Status* st) noexcept nogil:
+    cdef size_t n = strlen(path)
+    cdef int err
+    memset(o, 0, sizeof(TableOutput))
+    o.fd = -1
+    o.path = <char*>lsm_alloc(n + 1)
+    if o.path == NULL or buf_reserve(&o.buf, OUT_BUFFER) != 0:
+        output_free(o)
+        return fail_memory(st, "table output")
+    memcpy(o.path, path, n + 1)
+    err = file_open(path, OPEN_CREATE, &o.fd)
+    if err != 0:
+        output_free(o)
+        return fail_io(st, "creating a table", err)
+    return ST_OK
+
+
+cdef void output_free(TableOutput* o) noexcept nogil:
+    buf_free(&o.buf)
+    buf_free(&o.packed)
+    lsm_free(o.path)
+    o.path = NULL
+    o.fd = -1
+
+
+cdef void output_abandon(TableOutput* o) noexcept nogil:
+    if o.path != NULL:
+        if o.fd >= 0:
+            file_close(o.fd)
+        unlink(o.path)
+    output_free(o)
+
+
+cdef int _write(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil:
+    cdef int err = file_write(o.fd, p, n)
+    if err != 0:
+        return fail_io(st, "writing a table", err)
+    o.written += n
+    if o.written - o.started >= WRITEBACK_STEP:
+        lsm_start_writeback(o.fd, o.started, o.written - o.started)
+        o.started = o.written
+    return ST_OK
+
+
+cdef int _flush(TableOutput* o, Status* st) noexcept nogil:
+    cdef int code = ST_OK
+    if o.buf.len:
+        code = _write(o, o.buf.data, o.buf.len, st)
+        o.buf.len = 0
+    return code
+
+
+cdef int output_emit_direct(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil:
+    # What waits in the buffer comes first.
+    cdef int code = _flush(o, st)
+    return _write(o, p, n, st) if code == ST_OK else code
+
+
+cdef int output_emit(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil:
+    cdef int code
+    if n > OUT_BUFFER // 2:
+        return output_emit_direct(o, p, n, st)
+    if o.buf.len + n > OUT_BUFFER:
+        code = _flush(o, st)
+        if code != ST_OK:
+            return code
+    if buf_append(&o.buf, p, n) != 0:
+        return fail_memory(st, "table output buffer")
+    return ST_OK
+
+
+cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int kind, int compression, uint64_t* size, Status* st) noexcept nogil:
+    cdef GrowBuf* payload = raw
+    cdef uint8_t used = FRAME_STORED
+    cdef size_t n = raw.len
+    cdef int packed
+    if n > BLOCK_MAX_RAW:
+        return fail_argument(st, "table section too large")
+    if compression == FRAME_LZ4 and 0 < n <= FRAME_LZ4_MAX_RAW:
+        if buf_reserve(&o.packed, lz4_bound(<int>n) + FRAME_TRAILER) != 0:
+            return fail_memory(st, "compression buffer")
+        packed = lz4_compress(raw.data, o.packed.data, <int>n, lz4_bound(<int>n))
+        if packed > 0 and <size_t>packed < n - n // 16:
+            payload = &o.packed
+            used = FRAME_LZ4
+            n = <size_t>packed
+    if buf_reserve(raw, FRAME_TRAILER) != 0:
+        return fail_memory(st, "block trailer")
+    frame_seal(payload.data, n, <uint32_t>raw.len, used, kind, output_offset(o))
+    size[0] = n + FRAME_TRAILER
+    return output_emit(o, payload.data, n + FRAME_TRAILER, st)
+
+
+cdef int output_emit_zeros(TableOutput* o, uint64_t n, Status* st) noexcept nogil:
+    cdef char zeros[4096]
+    cdef int code = ST_OK
+    memset(zeros, 0, sizeof(zeros))
+    while code == ST_OK and n > sizeof(zeros):
+        code = output_emit(o, zeros, sizeof(zeros), st)
+        n -= sizeof(zeros)
+    return output_emit(o, zeros, n, st) if code == ST_OK else code
+
+
+cdef int output_close(TableOutput* o, Status* st) noexcept nogil:
+    cdef int code = _flush(o, st)
+    cdef int err
+    if code != ST_OK:
+        return code
+    err = file_sync(o.fd)
+    if err != 0:
+        return fail_io(st, "fsync of a table", err)
+    err = file_close(o.fd)
+    o.fd = -1
+    if err != 0:
+        return fail_io(st, "closing a table", err)
+    return ST_OK

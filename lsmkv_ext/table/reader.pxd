@@ -1,0 +1,135 @@
+# An open SSTable: decoded index, resident filter, cached blocks hanging off the index; finds, reads and decodes blocks, and gets.
+# table/open.pxd makes one from a file.
+#
+# A TableC is immutable after open except for the cached block pointers, the descriptor and `wasted`. The Python class Table owns
+# it; nogil code borrows the pointer while somebody up the stack (a read state, a job, an iterator) holds the object.
+# GIL-protected: an unpinned block of `blocks`. With the GIL held it may be read without a pin until the GIL is released;
+# without the GIL a block is pinned under the cache's lock.
+#
+# How reads fail: ST_CORRUPT with the offset in this table's file, ST_IO, ST_NO_MEMORY. A damaged filter is no error: its `usable`
+# is 0.
+#
+# Hot: table_find_block, table_get_in and what they call are one chain of a get. A caller crosses into this module for each of the
+# two, and this module into block/block for block_get; nothing else on a hit leaves it.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from lsmkv_ext.block.block cimport BlockC, Entry
+from lsmkv_ext.cache.block_cache cimport CacheC, cache_pin
+from lsmkv_ext.cache.fd_cache cimport FdCacheC, FdHandle
+from lsmkv_ext.filter.bloom cimport FilterC
+from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load_ptr, lsm_prefetch
+from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.table.format cimport Footer, Properties
+from lsmkv_ext.table.tombstones cimport Tombstones
+
+ctypedef struct ReadContext:       # one per operation: how to read, and counters of what happened. Zero it, then set.
+    bint gil_held                  # the caller holds the GIL; it is released around disk reads only
+    bint fill_cache
+    bint scan                      # new blocks go to probation; TableIter reads ahead
+    bint compaction                # TableIter: large reads past the cache
+    uint64_t cache_hits            # blocks
+    uint64_t disk_reads            # preads
+    uint64_t disk_bytes
+    uint64_t disk_ns
+    uint64_t decompressed          # raw bytes of blocks decoded
+
+cdef enum:
+    INDEX_FANOUT = 8
+    INDEX_MAX_LEVELS = 12
+
+ctypedef struct TableC:
+    # what a get reads, in the first cache lines
+    uint32_t n_blocks
+    uint32_t n_levels              # of the prefix tree
+    uint64_t max_prefix            # of the last separator
+    size_t common_len              # bytes shared by all keys of the table, cut off before the 8-byte prefixes
+    char* common                   # owned
+    uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] last of each group
+    BlockC** blocks                # owned array; cached block or NULL (acquire load)
+    uint64_t* sep_at               # n_blocks + 1 offsets into seps: last key of block i <= separator i < first of i + 1
+    char* seps
+    uint64_t* offsets              # n_blocks + 1: block i is file bytes offsets[i] .. offsets[i + 1] with its trailer
+    uint64_t global_seq            # not 0: every entry counts as having this sequence number (ingested tables)
+    FilterC filter
+    CacheC* cache                  # borrowed; NULL = no cache
+    FdCacheC* fds                  # borrowed; NULL = own descriptor
+    FdHandle handle
+    uint64_t number
+    uint64_t file_size
+    uint64_t seed                  # of the hashes in filter and tags
+    uint64_t n_entries, n_deletes
+    uint64_t min_seq, max_seq      # as stored; with global_seq both are that
+    const char* smallest           # over entries and range tombstones; borrowed from props_bytes
+    size_t smallest_len
+    const char* largest
+    size_t largest_len
+    bint largest_exclusive         # largest is the stop of a range tombstone, not a key
+    Tombstones tombstones
+    void* filter_alloc             # owned; filter.bits points into it
+    uint64_t memory                # resident bytes: index, filter, range tombstones, properties
+    uint64_t room                  # what opening may still allocate: a hostile file gets its size + OPEN_ALLOWANCE
+    bint charged                   # memory is reserved in the cache's budget
+    uint64_t wasted                # point reads that found nothing here; a hint for compaction, an update may be lost
+    Footer footer
+    Properties props
+    char* props_bytes              # owned; the raw properties
+
+# First block whose separator >= key; n_blocks = none. It may still hold no key >= key: then that is the next block's first.
+cdef uint32_t table_find_block(const TableC* t, const char* key, size_t klen) noexcept nogil
+# Bytes of the file in front of `key`: for approximate_size and for splitting jobs.
+cdef uint64_t table_offset_of(const TableC* t, const char* key, size_t klen) noexcept nogil
+
+
+cdef inline BlockC* table_peek_block(TableC* t, uint32_t i) noexcept nogil:
+    """Returns the cached block or NULL. Not pinned: GIL held, and only until it is released (table_read_block may)."""
+    return <BlockC*>lsm_load_ptr(<void**>&t.blocks[i])
+
+
+cdef inline BlockC* table_pin_cached(TableC* t, uint32_t i, bint gil_held) noexcept nogil:
+    """Returns the cached block, pinned, or NULL."""
+    cdef BlockC* b
+    if t.cache == NULL:
+        return NULL
+    if not gil_held:
+        return cache_pin(t.cache, &t.blocks[i])
+    b = table_peek_block(t, i)
+    if b != NULL:
+        lsm_fetch_add32(&b.pins, 1)
+    return b
+
+
+cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
+    """Prefetches the lines of a cached block that block_get reads first."""
+    cdef BlockC* b = table_peek_block(t, i)
+    if b != NULL:
+        lsm_prefetch(b)
+        lsm_prefetch(<char*>b - 64)
+        lsm_prefetch(<char*>b - 128)
+        lsm_prefetch(<char*>b - 192)
+
+
+# n bytes of the file; a file that ends before is ST_CORRUPT.
+cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil
+# The same with the GIL released meanwhile where rc.gil_held; counted in rc.
+cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil
+# Pinned block i, from the cache or the disk.
+cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
+# The same past the cache: from the disk, private and pinned. With gil_held the GIL is released meanwhile.
+cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
+# A block from its bytes as they are in the file at `offset`: checked, private, pinned. `pooled`: see block_alloc.
+cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, bint pooled, BlockC** out,
+                            Status* st) noexcept nogil
+# Whether a block read now goes into a cache that is large enough for huge pages to matter.
+cdef bint table_pools_block(const TableC* t, const ReadContext* rc) noexcept nogil
+# Offers a private block to the cache as block i, if rc allows it. Returns the block to use, pinned.
+cdef BlockC* table_cache_block(TableC* t, uint32_t i, BlockC* b, ReadContext* rc, bint scan) noexcept nogil
+cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil                 # NULL is fine
+# ST_OK / ST_NOT_FOUND / error. The filter is not probed (the caller did it). On ST_OK out.value points into *pinned, which the
+# caller unpins after copying; with gil_held a cached block comes without a pin (*pinned = NULL). out.key is NULL.
+cdef int table_get(TableC* t, const char* key, size_t klen, uint64_t hash, ReadContext* rc, Entry* out,
+                   BlockC** pinned, Status* st) noexcept nogil
+# The same for a caller that knows the key's block (from table_find_block). `held`: that block, whose pin comes back in *pinned,
+# or NULL.
+cdef int table_get_in(TableC* t, uint32_t block, BlockC* held, const char* key, size_t klen, uint64_t hash, ReadContext* rc,
+                      Entry* out, BlockC** pinned, Status* st) noexcept nogil

@@ -1,0 +1,16 @@
+import os
+from collections.abc import Iterator
+from typing import Any, Self
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class LogDump:
+    def __new__(cls, path: str | os.PathLike[str]) -> Self: ...
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+    def __next__(self) -> dict[str, Any]: ...
+
+@disjoint_base
+class RecordOperations:
+    def __iter__(self) -> Iterator[tuple[str, bytes, bytes | None, int]]: ...
+    def __next__(self) -> tuple[str, bytes, bytes | None, int]: ...

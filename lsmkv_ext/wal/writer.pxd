@@ -1,0 +1,62 @@
+# The write-ahead log, written: one record per batch, in a preallocated file that is mapped shared and written by plain stores.
+# A stored record survives kill -9 just as write(2) does; fdatasync makes it survive a power cut. Layout: wal/format.pxd.
+#
+# One appender at a time (the engine's writer's turn). log_sync may run beside it, off the GIL, from any thread.
+# GIL-protected: the appender's side of LogC, for short writes, which take no turn and keep the GIL from reserve to commit.
+#
+# The file is mapped a window at a time, so resident memory stays small. It is never truncated while mapped, and posix_fallocate
+# comes before each store: a full disk is ENOSPC, never SIGBUS. The writer also prefaults the file with zeros ahead of the
+# records: one write call brings hundreds of pages into the cache; a first store to each would be a fault that costs ten times as
+# much.
+
+from libc.stdint cimport uint32_t, uint64_t
+from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
+from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.wal.sync_watermark cimport SyncWatermark, WatermarkC
+
+ctypedef struct LogC:
+    int fd
+    bint mapped             # else pwrite per record
+    uint64_t number
+    # The appender's.
+    uint64_t offset         # where the next record goes; atomic: log_sync reads it
+    uint64_t allocated      # file bytes that posix_fallocate has given
+    char* window            # owned mapping of the file's bytes [window_start, window_start + window_size), or NULL
+    uint64_t window_start
+    uint64_t window_size
+    uint64_t prefaulted     # stores below this offset meet pages that are in the cache; at most the window's end
+    uint64_t step           # bytes prefaulted last
+    uint64_t step_syncs     # n_syncs at that time
+    char* scratch           # owned; write mode: the record under construction
+    size_t scratch_size
+    # Under sync_mutex, except where atomic.
+    pthread_mutex_t sync_mutex
+    pthread_cond_t sync_done
+    bint leading            # one thread is in fdatasync for all that wait on sync_done
+    uint64_t synced         # records below are on disk; atomic
+    char* head              # owned mapping of the head page, or NULL
+    WatermarkC* watermark   # borrowed while the log is in use: where to store what is synced; NULL: in the head's slots
+    uint64_t slot_count     # stores to the head's slots
+    int sync_error          # errno of the fdatasync that failed; stays
+    int waiting             # threads that asked for a sync since the last fdatasync began; atomic
+    int group_size          # threads that one fdatasync serves, decaying towards what the last one served
+    uint64_t n_syncs        # atomic to read
+    uint64_t sync_ns        # atomic to read
+
+# Room for n payload bytes, or NULL with *st set and nothing changed.
+cdef char* log_reserve(LogC* log, size_t n, Status* st) noexcept nogil
+# Makes a record of the n bytes at the reserved place. In write mode this is the one pwrite.
+cdef int log_commit(LogC* log, size_t n, uint64_t first_seq, uint32_t count, Status* st) noexcept nogil
+# Returns once every byte below `upto` is on disk. Callers that wait share one fdatasync.
+cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil
+
+
+cdef class LogWriter:
+    cdef LogC* c                        # owned
+    cdef readonly str path
+    cdef readonly uint64_t number
+    cdef SyncWatermark watermark        # keeps c.watermark alive
+    # GIL-protected: closed, watermark.
+    cdef bint closed
+
+    cdef int discard(self, bytes name) except -1

@@ -1,0 +1,78 @@
+"""filter_kernel, filter_tree and counters_cost at a small size. No test depends on a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lsmkv
+from lsmkv_bench import counters_cost, filter_kernel, filter_tree
+from lsmkv_bench.standalone import best_in_turns
+
+
+def test_false_positive_rates_of_four_kinds_of_keys() -> None:
+    rows = filter_kernel.rates(3000, 20_000, 500)
+    assert {row["keys"] for row in rows} == {"random", "decimal", "uuid", "url"}
+    assert all(row["false_negatives"] == 0 for row in rows)
+    assert all(row["low"] < row["observed"] < row["high"] for row in rows)
+    for row in rows:
+        # At 500 hits, five sigma are 22 %.
+        assert row["observed"] == pytest.approx(row["designed"], rel=0.25), row
+
+
+def test_wrong_rate_is_reported() -> None:
+    row = {"keys": "url", "bits_per_key": 10, "low": 0.0106, "high": 0.0108, "expected": 0.01}
+    assert filter_kernel._wrong_rates([row]) == ["url at 10 bits"]
+    assert filter_kernel._wrong_rates([row | {"low": 0.0103}]) == []
+
+
+def test_best_in_turns_sums_the_best_of_each_portion() -> None:
+    times = {"a": iter([5.0, 1.0, 3.0, 2.0]), "b": iter([4.0, 4.0, 4.0, 4.0])}
+    calls: list[str] = []
+
+    def timer(name: str) -> Callable[[int], float]:
+        def measure(portion: int) -> float:
+            calls.append(f"{name}{portion}")
+            return next(times[name])
+
+        return measure
+
+    assert best_in_turns({name: timer(name) for name in times}, 2, 2) == {"a": 3.0 + 1.0, "b": 8.0}
+    assert calls == ["a0", "b0", "b1", "a1", "a0", "b0", "b1", "a1"]
+
+
+def test_absent_lookups_are_counted(tmp_path: Path) -> None:
+    with lsmkv.open(tmp_path / "db", **filter_tree.OPTIONS) as db:
+        filter_tree._load(db, 5000, [b"v"])
+        found = filter_tree.misses(db, 500)
+        assert found["tables_per_lookup"] >= 1
+        assert found["wasted_reads_per_table"] < 0.1
+        assert found["filter_bytes"] == sum(row["filter_bytes"] for row in filter_tree.shape(db))
+
+
+def test_trees_of_different_shapes_are_compared(tmp_path: Path) -> None:
+    with lsmkv.open(tmp_path / "flat", **filter_tree.OPTIONS) as db:
+        filter_tree._load(db, 3000, [b"v"])
+        db.compact_range()
+        db.checkpoint(tmp_path / "high")
+    with lsmkv.open(tmp_path / "high", **filter_tree.OPTIONS) as db:
+        filter_tree._load(db, 3000, [b"w"])
+    trees = {"flat": tmp_path / "flat", "high": tmp_path / "high"}
+    costs = filter_tree.levels_cost(trees, 2000, 3000, rounds=2)
+    assert costs["flat"]["tables_per_lookup"] == pytest.approx(1, abs=0.01)
+    assert costs["high"]["tables_per_lookup"] == pytest.approx(2, abs=0.01)
+    assert all(cost["ns_per_lookup"] > 0 for cost in costs.values())
+
+
+def test_share_of_verification(tmp_path: Path) -> None:
+    assert 0 < filter_tree.verify_share_of_flushes(tmp_path / "db", 20_000) < 1
+
+
+def test_worker_times_lookups(tmp_path: Path) -> None:
+    counters_cost._load(tmp_path / "db", 3000)
+    workers = {"one": counters_cost.Worker(None, tmp_path / "db", 3000)}
+    for name in counters_cost.WORKLOADS:
+        assert counters_cost.compare(workers, name, 1)["one"] > 0
+    assert workers["one"].close() == 2 * counters_cost.LOOKUPS

@@ -1,0 +1,95 @@
+"""Operations: encoded and decoded in one place, and never a wrong answer from damaged bytes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logs import counted, delete, delete_range, put, varint
+
+import lsmkv
+from lsmkv_ext.batch import decode_operations
+from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.wal.dump import LogDump
+
+BYTES = st.binary(max_size=200)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("put"), BYTES, BYTES),
+    st.tuples(st.just("delete"), BYTES, st.none()),
+    st.tuples(st.just("delete_range"), BYTES, BYTES),
+)
+ENCODERS = {"put": put, "delete": lambda key, _: delete(key), "delete_range": delete_range}
+
+
+def encode(operations) -> bytes:
+    return b"".join(ENCODERS[name](key, value) for name, key, value in operations)
+
+
+@given(st.lists(OPERATIONS, max_size=10))
+@settings(max_examples=100)
+def test_operations_come_back_in_order_with_their_sequence_numbers(operations):
+    decoded = decode_operations(encode(operations), len(operations), 40)
+    assert decoded == [(*operation, 40 + n) for n, operation in enumerate(operations)]
+
+
+def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
+    with lsmkv.open(tmp_path / "db") as db:
+        with db.write_batch() as batch:
+            batch.put(b"k" * 300, b"v" * 70_000)
+            batch.put(b"", b"")
+            batch.delete(b"gone")
+            batch.delete_range(b"a", b"b")
+        dump = LogDump(db._log.path)
+        next(dump)
+        record = next(dump)
+        assert list(record["operations"]) == [
+            ("put", b"k" * 300, b"v" * 70_000, 1),
+            ("put", b"", b"", 2),
+            ("delete", b"gone", None, 3),
+            ("delete_range", b"a", b"b", 4),
+        ]
+        assert record["count"] == 4
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_count_that_is_off_by_one_is_refused(more):
+    payload = put(b"a", b"1") + delete(b"b")
+    with pytest.raises(CorruptionError, match=r"fewer operations|longer than its operations"):
+        decode_operations(payload, 2 + more, 1)
+
+
+def test_bytes_without_operations_are_refused():
+    assert decode_operations(b"", 0, 1) == []
+    with pytest.raises(CorruptionError, match="longer than its operations"):
+        decode_operations(b"\0", 0, 1)
+
+
+def test_every_cut_is_refused():
+    payload = put(b"key", b"value") + delete(b"k" * 130) + delete_range(b"a", b"b")
+    for cut in range(len(payload)):
+        with pytest.raises(CorruptionError):
+            decode_operations(payload[:cut], 3, 1)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x03" + counted(b"k"),  # no such operation
+        b"\xff" + counted(b"k"),
+        delete(b"k" * 65536),
+        b"\0" + counted(b"k") + varint((1 << 30) + 1),
+        delete_range(b"a", b"b" * 65536),
+        b"\x01" + b"\xff" * 10,  # a varint over 64 bits
+    ],
+)
+def test_malformed_operations_are_refused(payload):
+    with pytest.raises(CorruptionError, match="malformed"):
+        decode_operations(payload, 1, 1)
+
+
+@given(payload=st.binary(max_size=60), count=st.integers(0, 5))
+@settings(max_examples=300)
+def test_decoding_never_crashes(payload, count):
+    try:
+        operations = decode_operations(payload, count, 1)
+    except CorruptionError:
+        return
+    assert len(operations) == count
