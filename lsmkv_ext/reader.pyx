@@ -49,38 +49,36 @@ cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:
 # --- one key ---------------------------------------------------------------------------------------------------------------
 
 cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_key, object default, bint fill_cache):
-    cdef Tree tree = self.tree
     cdef ReadContext rc
     cdef Status st
     cdef object value
-    cdef uint32_t generation = tree.generation
+    cdef uint32_t generation = self.tree.generation
     memset(&rc, 0, sizeof(rc))
     rc.gil_held = True
     rc.fill_cache = fill_cache
     status_clear(&st)
     self.handle.inflight += 1
-    probe_tables(&state.c, q, &rc, &tree.counters, &st)
+    probe_tables(&state.c, q, &rc, &self.tree.counters, &st)
     self.handle.inflight -= 1
     self.handle.reads.cache_hits += rc.cache_hits
     if rc.disk_reads:
         count_disk(self.handle, &rc)
     if st.code != ST_OK:
-        raise_read(state, &st, tree.path)
+        raise_read(state, &st, self.tree.path)
     if not q.found:
         return default
     value = PyBytes_FromStringAndSize(q.value, q.vlen)
     if q.pinned != NULL:
         table_unpin(q.owner, q.pinned)
     # A disk read releases the GIL: the levels may be others by now, or the database closed.
-    if row_key is not None and fill_cache and generation == tree.generation and tree.row_cache.row_cache != NULL:
-        row_cache_offer(&tree.row_cache, q.hash, row_key, value, generation)
+    if row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.row_cache != NULL:
+        row_cache_offer(&self.tree.row_cache, q.hash, row_key, value, generation)
     return value
 
 
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
                          object default, bint fill_cache, int expect):
     """row_key: the same key as an object that may be kept, or None."""
-    cdef Tree tree = self.tree
     cdef Lookup q
     cdef int answer
     cdef void* row
@@ -88,22 +86,22 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     q.klen = klen
     q.trace = NULL
     q.hash = xxh3(key, klen, state.c.seed)
-    row_cache_prefetch(&tree.row_cache, q.hash)
-    prefetch_lookup(&state.c, &q, tree.row_cache.row_cache == NULL or tree.row_cache.bypassed)
+    row_cache_prefetch(&self.tree.row_cache, q.hash)
+    prefetch_lookup(&state.c, &q, self.tree.row_cache.row_cache == NULL or self.tree.row_cache.bypassed)
     q.snapshot = snapshot
     q.skip_bottom_filter = expect == EXPECT_HIT
-    answer = probe_memtables(&state.c, &q, &tree.counters)
+    answer = probe_memtables(&state.c, &q, &self.tree.counters)
     if answer == FOUND:
         return PyBytes_FromStringAndSize(q.value, q.vlen)
     if answer != ABSENT:
         return default
-    if (tree.row_cache.row_cache == NULL or row_key is None or state is not tree.state
-            or not row_cache_worth_probing(&tree.row_cache)):
+    if (self.tree.row_cache.row_cache == NULL or row_key is None or state is not self.tree.state
+            or not row_cache_worth_probing(&self.tree.row_cache)):
         return get_from_tables(self, state, &q, None, default, fill_cache)
-    row = row_cache_find(&tree.row_cache, q.hash, key, klen, tree.generation)
+    row = row_cache_find(&self.tree.row_cache, q.hash, key, klen, self.tree.generation)
     if row != NULL:
-        lsm_count(&tree.counters.row_hits, 1)
-        lsm_count(&tree.counters.gets_found, 1)
+        lsm_count(&self.tree.counters.row_hits, 1)
+        lsm_count(&self.tree.counters.gets_found, 1)
         return <object>row
     return get_from_tables(self, state, &q, row_key, default, fill_cache)
 
