@@ -33,7 +33,8 @@ from lsmkv.filters.planner import plan
 from lsmkv.recovery.repair import RepairReport, repair
 from lsmkv.stats.introspect import Explain
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.read.iterator import Cursor, Iterator
+from lsmkv_ext.read.cursor import Cursor
+from lsmkv_ext.read.iterator import Iterator
 from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.table.sst import SSTReader, SSTWriter
 

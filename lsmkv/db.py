@@ -35,13 +35,14 @@ from lsmkv.version.manifest import replace_file
 from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import Readers, VersionSet
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.engine import Engine
 from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
 from lsmkv_ext.limits import MAX_LEVELS
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.reader import SnapshotBase
 from lsmkv_ext.table.meta import KeyRange
 from lsmkv_ext.table.table import Table
 
@@ -60,9 +61,8 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
     collected.
     """
 
-    iterator = SnapshotBase._iterator
-    cursor = SnapshotBase._cursor
     get = SnapshotBase.get
+    iterator = SnapshotBase.iterator
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
@@ -174,9 +174,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     # Reading -----------------------------------------------------------------------------------------------
 
-    iterator = Engine._iterator
-    cursor = Engine._cursor
     get = Engine.get
+    iterator = Engine.iterator
 
     def snapshot(self) -> Snapshot:
         return Snapshot(self)

@@ -111,8 +111,8 @@ cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t 
 
 
 cdef int pass_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
-    """Writes the range tombstones that end at `key` or before it (NULL: all), and passes them. Entries so far are smaller than any
-    of these stops, so that an output may end there."""
+    """Writes the range tombstones that end at `key` or before it (NULL: all), and passes them. Entries so far are smaller than
+    any of these stops, so an output may end there."""
     cdef RangeTombstone d
     while j.sweep.valid:
         d = j.sweep.span

@@ -26,7 +26,7 @@ ctypedef struct HandleC:
     int inflight
     void* first_dependent       # borrowed Dependent objects
     ReadCounters reads          # of the database and of its dependents
-    uint64_t seek_debt          # tables of L0 that seeks read besides the first
+    uint64_t visible            # the sequence number up to which reads of the newest state look
 
 cdef int fork_count             # how many forks lead from the process that imported this module to the present one
 

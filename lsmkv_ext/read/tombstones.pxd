@@ -1,5 +1,5 @@
-# Range tombstones, flattened: disjoint ranges in order of their keys, each with the newest sequence number that covers it. As a list
-# (Fragments), or one after the other (RangeSweep) where there may be millions.
+# Range tombstones, flattened: disjoint ranges in order of their keys, each with the newest sequence number that covers it. As a
+# list (Fragments), or one after the other (RangeSweep) where there may be millions.
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.memtable.memtable cimport MemC
@@ -14,7 +14,7 @@ ctypedef struct Fragments:        # zeroed = empty; keys are borrowed from the m
 
 # Gather, then flatten. -1: out of memory.
 cdef int fragments_add(Fragments* s, const char* start, size_t start_len, const char* stop, size_t stop_len,
-                     uint64_t seq) noexcept nogil
+                       uint64_t seq) noexcept nogil
 cdef int fragments_add_memtable(Fragments* s, const MemC* m, uint64_t snapshot) noexcept nogil
 cdef int fragments_add_table(Fragments* s, const TableC* t) noexcept nogil
 cdef int fragments_flatten(Fragments* s) noexcept nogil

@@ -9,7 +9,7 @@ from lsmkv_ext.table.tombstones cimport tombstone_walk_init, tombstone_walk_next
 # --- gathering ---------------------------------------------------------------------------------------------------------
 
 cdef int fragments_add(Fragments* s, const char* start, size_t start_len, const char* stop, size_t stop_len,
-                     uint64_t seq) noexcept nogil:
+                       uint64_t seq) noexcept nogil:
     cdef RangeTombstone* grown
     cdef RangeTombstone* d
     if lsm_compare(start, start_len, stop, stop_len) >= 0:

@@ -94,7 +94,7 @@ def test_writers_that_rotate_all_the_time_kept_a_close_waiting(folder):
         with db._exclusive():
             waiter = threading.Thread(target=rotate)
             waiter.start()
-            while db._slot_queue < 2:
+            while db._turn_queue < 2:
                 time.sleep(0.001)
         db.put(b"k", b"v")
         order.append("the one who had it before")

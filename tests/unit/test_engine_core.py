@@ -12,7 +12,8 @@ from sortedcontainers import SortedDict
 
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.cache.block_cache import BlockCache
-from lsmkv_ext.engine import Engine, SnapshotBase
+from lsmkv_ext.engine import Engine
+from lsmkv_ext.reader import SnapshotBase
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.wal.writer import LogWriter
@@ -153,7 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
     def check_snapshot(self, reverse):
         snapshot, model = self.snapshots.pop(0)
         expect = list(model.items())
-        assert list(snapshot._iterator(reverse=reverse)) == (expect[::-1] if reverse else expect)
+        assert list(snapshot.iterator(reverse=reverse)) == (expect[::-1] if reverse else expect)
         assert snapshot.multi_get(list(model)) == list(model.values())
         for key in list(model)[:5]:
             assert snapshot[key] == model[key]
@@ -162,6 +163,9 @@ class EngineMachine(RuleBasedStateMachine):
     def get(self, key):
         assert self.rig.get(key) == self.model.get(key)
         assert (key in self.rig) == (key in self.model)
+        told = self.rig.explain_raw(key)
+        assert told["found"] == (key in self.model)
+        assert all(step["result"] == "absent" for step in told["steps"][:-1])
 
     @rule(keys=st.lists(KEYS, max_size=40))
     def multi_get(self, keys):
@@ -169,7 +173,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(start=KEYS, stop=KEYS, reverse=st.booleans(), closed=st.booleans(), left=st.booleans())
     def scan(self, start, stop, reverse, closed, left):
-        it = self.rig._iterator(
+        it = self.rig.iterator(
             start=start, stop=stop, reverse=reverse, include_stop=closed, include_start=left
         )
         expect = [
@@ -182,7 +186,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(prefix=st.sampled_from([b"", b"k", b"key00", b"a-", b"\xff", b"\0"]), reverse=st.booleans())
     def scan_prefix(self, prefix, reverse):
         expect = [(k, v) for k, v in self.model.items() if k.startswith(prefix)]
-        assert list(self.rig._iterator(prefix=prefix, reverse=reverse)) == (expect[::-1] if reverse else expect)
+        assert list(self.rig.iterator(prefix=prefix, reverse=reverse)) == (expect[::-1] if reverse else expect)
 
     @rule(
         moves=st.lists(st.sampled_from(["next", "prev", "seek", "start", "stop"]), max_size=25),
@@ -193,7 +197,7 @@ class EngineMachine(RuleBasedStateMachine):
         keys = list(self.model)
         if reverse:
             keys.reverse()
-        it = self.rig._iterator(include_value=False, reverse=reverse)
+        it = self.rig.iterator(include_value=False, reverse=reverse)
         gap = 0
         for move, target in zip(moves, places, strict=False):
             if move == "next":
@@ -221,7 +225,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(moves=st.lists(st.sampled_from(["next", "prev"]), max_size=12), place=KEYS, before=st.booleans())
     def cursor(self, moves, place, before):
         keys = list(self.model)
-        cursor = self.rig._cursor()
+        cursor = self.rig.cursor()
         if before:
             at = sum(1 for k in keys if k <= place) - 1
             assert cursor.seek_for_prev(place) == (at >= 0)
@@ -294,7 +298,7 @@ def test_bounds_that_share_their_first_bytes(rig, prefix):
 def test_scan_sees_one_state_while_writes_go_on(rig):
     for i in range(2000):
         rig.put(b"%05d" % i, b"old")
-    it = rig._iterator()
+    it = rig.iterator()
     first = list(itertools.islice(it, 3))
     for i in range(3000):
         rig.put(b"%05d" % i, b"new")
@@ -312,7 +316,7 @@ def test_large_batch_off_the_gil_is_whole(rig):
     assert batch.size_bytes > 64 << 10
     batch.write()
     assert len(batch) == 0
-    assert sum(1 for _ in rig._iterator()) == 5000
+    assert sum(1 for _ in rig.iterator()) == 5000
     assert rig._last_seq == 5000
 
 
@@ -355,6 +359,36 @@ def test_explain_names_each_step(rig):
     assert told["steps"][1]["filter"] == "maybe"
     assert told["steps"][1]["sequence"] == 1
     assert not rig.explain_raw(b"b")["found"]
+
+
+def test_explain_tells_a_delete_from_a_range_delete(rig):
+    for key in b"a", b"b", b"c":
+        rig.put(key, b"1")
+    rig.delete(b"a")
+    rig.delete_range(b"b", b"c")
+    for flushed in False, True:
+        if flushed:
+            rig.flush()
+        steps = [rig.explain_raw(key)["steps"][-1] for key in (b"a", b"b", b"c")]
+        assert [step["result"] for step in steps] == ["deleted", "range-deleted", "found"]
+        assert [step["sequence"] for step in steps] == [4, 5, 3]
+
+
+def test_explain_counts_as_no_lookup(rig):
+    rig.put(b"a", b"1")
+    rig.flush()
+    before = rig.counters()
+    rig.explain_raw(b"a")
+    rig.explain_raw(b"b")
+    assert rig.counters() == before
+
+
+def test_a_snapshot_explains_what_it_sees(rig):
+    rig.put(b"a", b"1")
+    with SnapshotBase(rig) as snapshot:
+        rig.put(b"a", b"2")
+        assert snapshot.explain_raw(b"a")["steps"][0]["sequence"] == 1
+        assert rig.explain_raw(b"a")["steps"][0]["sequence"] == 2
 
 
 def test_poisoned_engine_reads_on(rig):

@@ -1,0 +1,106 @@
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+from lsmkv_ext.port.bytes_like cimport as_bytes
+from lsmkv_ext.read.scan cimport item_key, item_value
+
+from lsmkv_ext.errors import IteratorInvalidError
+
+
+@cython.no_gc
+cdef class Cursor(Scan):
+    """Stands on an entry, or on none (`valid` is False)."""
+
+    @property
+    def valid(self):
+        """Whether it stands on an entry."""
+        return self.open_ and self.on >= 0
+
+    cdef bint settle(self) noexcept:
+        """On the first item of a new chunk. False: there is none."""
+        self.on = 0 if self.n_items else -1
+        return self.on >= 0
+
+    cdef bint seek_key(self, int direction, object target) except -1:
+        cdef bytes key = as_bytes(target)
+        self.check()
+        self.on = -1
+        self.from_key(direction, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
+        return self.settle()
+
+    cdef bint seek_edge(self, int direction) except -1:
+        self.check()
+        self.on = -1
+        self.from_bound(direction)
+        return self.settle()
+
+    def seek(self, target):
+        """Moves to the first key >= target; returns whether there is one."""
+        return self.seek_key(1, target)
+
+    def seek_for_prev(self, target):
+        """Moves to the last key <= target; returns whether there is one."""
+        return self.seek_key(-1, target)
+
+    def seek_to_first(self):
+        """Moves to the first key of the range; returns whether there is one."""
+        return self.seek_edge(1)
+
+    def seek_to_last(self):
+        """Moves to the last key of the range; returns whether there is one."""
+        return self.seek_edge(-1)
+
+    cdef bint move(self, int direction) except -1:
+        self.check()
+        if self.on < 0:
+            raise IteratorInvalidError("the cursor stands on no entry: seek first")
+        if direction == self.chunk_direction:
+            if self.on + 1 < self.n_items:
+                self.on += 1
+                return True
+            self.on = -1
+            self.go_on()
+        elif self.on > 0:
+            self.on -= 1
+            return True
+        else:
+            self.on = -1
+            self.turn()
+        return self.settle()
+
+    def next(self):
+        """Moves to the following key; returns whether there is one."""
+        return self.move(1)
+
+    def prev(self):
+        """Moves to the preceding key; returns whether there is one."""
+        return self.move(-1)
+
+    cdef int require_entry(self) except -1:
+        self.check()
+        if self.on < 0:
+            raise IteratorInvalidError("the cursor stands on no entry")
+        return 0
+
+    def key(self):
+        """The key it stands on."""
+        self.require_entry()
+        return item_key(self, self.on)
+
+    def value(self):
+        """The value it stands on."""
+        self.require_entry()
+        return item_value(self, self.on)
+
+    def item(self):
+        """The key and the value it stands on."""
+        self.require_entry()
+        return (item_key(self, self.on), item_value(self, self.on))
+
+
+cdef Cursor new_cursor(HandleC* handle, ReadState state, uint64_t snapshot, start, stop, prefix, bint fill_cache):
+    cdef Cursor cursor = Cursor.__new__(Cursor)
+    cursor.join(handle)
+    cursor.setup(state, snapshot, start, stop, True, False, prefix, True, fill_cache)
+    cursor.on = -1
+    return cursor

@@ -1,0 +1,101 @@
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from lsmkv_ext.filter.format cimport FILTER_ABSENT
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.status cimport ST_OK, Status, status_clear
+from lsmkv_ext.read.counters cimport Counters
+from lsmkv_ext.read.lookup cimport (
+    ABSENT,
+    DELETED,
+    FOUND,
+    RANGE_DELETED,
+    Lookup,
+    Trace,
+    TraceStep,
+    probe_memtables,
+    probe_tables,
+)
+from lsmkv_ext.read.read_state cimport ReadStateC, raise_read
+from lsmkv_ext.table.reader cimport ReadContext, TableC, table_unpin
+
+cdef dict RESULTS = {ABSENT: "absent", FOUND: "found", DELETED: "deleted", RANGE_DELETED: "range-deleted"}
+
+
+cdef int count_sources(const ReadStateC* v) noexcept nogil:
+    cdef int level
+    cdef int n = v.n_memtables
+    for level in range(v.n_levels):
+        n += v.levels[level].n
+    return n
+
+
+cdef dict memtable_step(ReadState state, const TraceStep* step):
+    return {"source": "memtable", "index": step.memtable, "log": state.memtables[step.memtable].number}
+
+
+cdef dict table_step(const TraceStep* step):
+    cdef TableC* t = step.table
+    cdef dict out = {"source": "table", "level": step.level, "file": t.number, "block": None, "from": None, "bytes": 0}
+    if t.filter.usable:
+        out["filter"] = "maybe" if step.read else "no"
+        out["designed_fpr"] = step.designed_fpr
+        if step.read and (step.answer == ABSENT or step.answer == RANGE_DELETED):
+            out["false_positive"] = True
+    else:
+        out["filter"] = "none" if t.filter.problem == FILTER_ABSENT else "damaged"
+    if step.read and step.block < t.n_blocks:
+        out["block"] = step.block
+        out["from"] = "cache" if step.cached else "disk"
+        out["bytes"] = t.offsets[step.block + 1] - t.offsets[step.block]
+    return out
+
+
+cdef list steps_told(ReadState state, const Trace* trace):
+    cdef const TraceStep* step
+    cdef dict out
+    cdef list steps = []
+    cdef int i
+    for i in range(trace.n):
+        step = &trace.steps[i]
+        out = memtable_step(state, step) if step.level < 0 else table_step(step)
+        out["result"] = RESULTS[step.answer]
+        if step.answer != ABSENT:
+            out["sequence"] = step.seq
+        out["ns"] = step.ns
+        steps.append(out)
+    return steps
+
+
+cdef dict explain_lookup(ReadState state, uint64_t snapshot, bytes key, object path):
+    cdef ReadStateC* v = &state.c
+    cdef Lookup q
+    cdef Trace trace
+    cdef ReadContext rc
+    cdef Counters uncounted
+    cdef Status st
+    memset(&q, 0, sizeof(q))
+    memset(&rc, 0, sizeof(rc))
+    memset(&uncounted, 0, sizeof(uncounted))
+    status_clear(&st)
+    trace.n = 0
+    trace.steps = <TraceStep*>calloc(count_sources(v) + 1, sizeof(TraceStep))
+    if trace.steps == NULL:
+        raise MemoryError("explain")
+    try:
+        q.key = key
+        q.klen = len(key)
+        q.hash = xxh3(q.key, q.klen, v.seed)
+        q.snapshot = snapshot
+        q.trace = &trace
+        rc.gil_held = True
+        rc.fill_cache = True
+        if probe_memtables(v, &q, &uncounted) == ABSENT:
+            probe_tables(v, &q, &rc, &uncounted, &st)
+        if q.pinned != NULL:
+            table_unpin(q.owner, q.pinned)
+        if st.code != ST_OK:
+            raise_read(state, &st, path)
+        return {"key": key, "found": bool(q.found), "sequence": snapshot, "steps": steps_told(state, &trace)}
+    finally:
+        free(trace.steps)

@@ -1,0 +1,13 @@
+from typing import Self
+
+from typing_extensions import disjoint_base
+
+from lsmkv_ext.port.handle import Dependent
+
+def prefix_end(prefix: bytes) -> bytes | None: ...
+
+@disjoint_base
+class Scan(Dependent):
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...

@@ -1,0 +1,470 @@
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.filter.kernel cimport filter_probe
+from lsmkv_ext.filter.prefix cimport filter_prefix_hash
+from lsmkv_ext.memtable.arena cimport ArenaChunk
+from lsmkv_ext.memtable.memtable cimport mem_covering_seq, mem_order
+from lsmkv_ext.memtable.order cimport mem_order_release
+from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
+from lsmkv_ext.port.bytes_like cimport as_bytes
+from lsmkv_ext.port.compare cimport lsm_compare, prefix_end
+from lsmkv_ext.port.handle cimport ReadCounters, handle_check
+from lsmkv_ext.port.status cimport ST_OK, fail_memory, status_clear
+from lsmkv_ext.read.merge cimport (
+    merge_add_level,
+    merge_add_order,
+    merge_add_table,
+    merge_close,
+    merge_entry,
+    merge_first,
+    merge_init,
+    merge_last,
+    merge_next,
+    merge_seek,
+    merge_seek_before,
+)
+from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
+from lsmkv_ext.read.tombstones cimport (
+    fragments_add_memtable,
+    fragments_add_table,
+    fragments_flatten,
+    fragments_free,
+    ranges_cover,
+)
+
+from lsmkv_ext.errors import ClosedError
+
+cdef enum:
+    FIRST_CHUNK = 4             # a seek usually wants a few
+    SMALL_CHUNK = 16
+    SHORT_WALK = 64
+    LARGEST_CHUNK = 512
+    FIRST_BYTES = 1600
+    OFF_GIL = 64                # chunks from this size on are filled without the GIL
+    CHUNK_BYTES = 256 << 10
+    # where a fill starts
+    FROM_EDGE = 0
+    FROM_KEY = 1
+    GOING_ON = 2
+
+
+cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
+    cdef bytes data
+    bound.inclusive = inclusive
+    if key is None:
+        return 0
+    data = as_bytes(key)
+    bound.n = PyBytes_GET_SIZE(data)
+    # One byte more: from_bound appends a zero.
+    bound.key = <char*>malloc(bound.n + 1)
+    if bound.key == NULL:
+        raise MemoryError("bound")
+    memcpy(bound.key, PyBytes_AS_STRING(data), bound.n)
+    return 0
+
+
+cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) noexcept nogil:
+    """Asks a prefix filter; "maybe" wherever it cannot tell."""
+    cdef int has = 0
+    cdef uint64_t hash
+    if not t.filter.usable or t.filter.prefix_kind == 0 or t.tombstones.n:
+        return True
+    hash = filter_prefix_hash(t.filter.prefix_kind, t.filter.prefix_arg, prefix, n, t.filter.seed, &has)
+    return not has or filter_probe(&t.filter, hash)
+
+
+# --- filling a chunk (nogil) --------------------------------------------------------------------------------------------
+
+cdef inline bint within(const Bound* limit, const Entry* e, int direction) noexcept nogil:
+    cdef int r
+    if limit.key == NULL:
+        return True
+    r = direction * lsm_compare(e.key, e.klen, limit.key, limit.n)
+    return r < 0 or (r == 0 and limit.inclusive)
+
+
+cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
+    cdef Chunk* chunk = &s.chunk
+    cdef size_t n = e.klen + (e.vlen if s.want_value else 0)
+    cdef size_t grown
+    cdef char* p
+    cdef ChunkItem* item
+    if chunk.capacity - chunk.used < n:
+        grown = chunk.capacity * 2 + n + 1024
+        p = <char*>realloc(chunk.data, grown)
+        if p == NULL:
+            return fail_memory(&s.st, b"iterator")
+        chunk.data = p
+        chunk.capacity = grown
+    p = chunk.data + chunk.used
+    memcpy(p, e.key, e.klen)
+    if s.want_value:
+        memcpy(p + e.klen, e.value, e.vlen)
+    item = &chunk.items[chunk.n]
+    item.at = chunk.used
+    item.klen = <uint32_t>e.klen
+    item.vlen = <uint32_t>e.vlen
+    chunk.used += n
+    chunk.n += 1
+    return ST_OK
+
+
+cdef inline bint range_deleted(const ScanC* s, const Entry* e) noexcept nogil:
+    cdef int i
+    if s.fragments.n and ranges_cover(s.fragments.items, s.fragments.n, e.key, e.klen) > e.seq:
+        return True
+    if s.ask_memtables:
+        for i in range(s.state.n_memtables):
+            if mem_covering_seq(s.state.memtables[i], e.key, e.klen, s.snapshot) > e.seq:
+                return True
+    return False
+
+
+cdef int fill_chunk(ScanC* s) noexcept nogil:
+    """Takes entries until the chunk is full or the limit reached. 1 where more may follow, 0 at the end, -1 on error."""
+    cdef Entry* e
+    cdef int direction = s.merge.direction
+    cdef const Bound* limit = &s.upper if direction > 0 else &s.lower
+    while True:
+        e = merge_entry(&s.merge)
+        if e == NULL or not within(limit, e, direction):
+            return 0
+        if not e.is_delete and not range_deleted(s, e):
+            if s.chunk.n >= s.most or (s.chunk.used >= CHUNK_BYTES and s.chunk.n):
+                return 1
+            if append_item(s, e) != ST_OK:
+                return -1
+        if merge_next(&s.merge) != ST_OK:
+            return -1
+
+
+cdef int start_fill(ScanC* s, int direction, int place, const char* key, size_t klen, bint inclusive) noexcept nogil:
+    cdef int code = ST_OK
+    s.chunk.used = 0
+    s.chunk.n = 0
+    if place == FROM_KEY:
+        code = merge_seek(&s.merge, key, klen) if direction > 0 else merge_seek_before(&s.merge, key, klen, inclusive)
+    elif place == FROM_EDGE:
+        code = merge_first(&s.merge) if direction > 0 else merge_last(&s.merge)
+    if code != ST_OK:
+        return -1
+    return fill_chunk(s)
+
+
+@cython.no_gc
+cdef class Scan(Dependent):
+    """What iterators and cursors share: the merge, the bounds and the chunk."""
+
+    cdef int setup(self, ReadState state, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
+                   bint want_value, bint fill_cache) except -1:
+        cdef ReadStateC* v = &state.c
+        cdef int capacity, i
+        cdef bytes prefix_bytes = None if prefix is None else as_bytes(prefix)
+        self.open_ = True
+        self.set_bounds(start, stop, include_start, include_stop, prefix_bytes)
+        if prefix_bytes is None:
+            prefix_bytes = self.common_prefix()
+        self.state = state
+        self.c.state = v
+        self.c.snapshot = snapshot
+        self.c.want_value = want_value
+        self.c.most = FIRST_CHUNK
+        self.c.rc.fill_cache = fill_cache
+        self.c.rc.scan = True
+        self.chunk_direction = 1
+        self.orders = <MemOrder**>malloc((v.n_memtables + 1) * sizeof(MemOrder*))
+        if self.orders == NULL:
+            raise MemoryError("iterator")
+        status_clear(&self.c.st)
+        self.add_memtables()
+        capacity = v.levels[0].n + v.n_levels
+        for i in range(self.n_orders):
+            capacity += self.orders[i].n_runs
+        if merge_init(&self.c.merge, capacity, &self.c.rc, &self.c.st) != ST_OK:
+            self.fail()
+        for i in range(self.n_orders):
+            merge_add_order(&self.c.merge, self.orders[i], snapshot)
+        self.add_tables(prefix_bytes)
+        self.add_ranges()
+        return 0
+
+    cdef int set_bounds(self, start, stop, bint include_start, bint include_stop, bytes prefix) except -1:
+        if prefix is not None:
+            if start is None or as_bytes(start) < prefix:
+                start = prefix
+                include_start = True
+            end = prefix_end(prefix)
+            if end is not None and (stop is None or as_bytes(stop) >= end):
+                stop = end
+                include_stop = False
+        bound_set(&self.c.lower, start, include_start)
+        bound_set(&self.c.upper, stop, include_stop)
+        return 0
+
+    cdef bytes common_prefix(self):
+        """What every key between the bounds begins with; None where they have nothing in common."""
+        cdef const Bound* lower = &self.c.lower
+        cdef const Bound* upper = &self.c.upper
+        cdef size_t n = 0
+        if lower.key == NULL or upper.key == NULL:
+            return None
+        while n < lower.n and n < upper.n and lower.key[n] == upper.key[n]:
+            n += 1
+        return lower.key[:n] if n else None
+
+    cdef int add_tables(self, bytes prefix) except -1:
+        cdef ReadStateC* v = &self.state.c
+        cdef int i, level
+        for i in range(v.levels[0].n):
+            if self.may_hold(v.flat[0][i], prefix):
+                merge_add_table(&self.c.merge, v.flat[0][i])
+                self.n_l0 += 1
+        for level in range(1, v.n_levels):
+            self.add_level(v.flat[level], v.levels[level].n, prefix)
+        return 0
+
+    cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1:
+        """Only the tables between the bounds; if that is one, its prefix filter is asked too."""
+        cdef const Bound* lower = &self.c.lower
+        cdef const Bound* upper = &self.c.upper
+        cdef int first = 0, last = n, mid
+        while lower.key != NULL and first < last:
+            mid = (first + last) >> 1
+            if lsm_compare(tables[mid].largest, tables[mid].largest_len, lower.key, lower.n) < 0:
+                first = mid + 1
+            else:
+                last = mid
+        last = n
+        n = first
+        while upper.key != NULL and n < last:
+            mid = (n + last) >> 1
+            if lsm_compare(tables[mid].smallest, tables[mid].smallest_len, upper.key, upper.n) > 0:
+                last = mid
+            else:
+                n = mid + 1
+        if last - first == 1:
+            if self.may_hold(tables[first], prefix):
+                merge_add_table(&self.c.merge, tables[first])
+        elif last > first:
+            merge_add_level(&self.c.merge, tables + first, last - first)
+        return 0
+
+    cdef bint may_hold(self, const TableC* t, bytes prefix):
+        """False for a table that the bounds or its prefix filter rule out. (Its range tombstones still count.)"""
+        cdef const Bound* lower = &self.c.lower
+        cdef const Bound* upper = &self.c.upper
+        if upper.key != NULL and lsm_compare(t.smallest, t.smallest_len, upper.key, upper.n) > 0:
+            return False
+        if lower.key != NULL and lsm_compare(t.largest, t.largest_len, lower.key, lower.n) < 0:
+            return False
+        return prefix is None or table_may_hold_prefix(t, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+
+    cdef int add_memtables(self) except -1:
+        cdef ReadStateC* v = &self.state.c
+        cdef int i
+        cdef ArenaChunk* chunk
+        cdef uint64_t offset
+        cdef MemOrder* order
+        for i in range(v.n_memtables):
+            if v.memtables[i].n_entries == 0:
+                continue
+            chunk = <ArenaChunk*>lsm_load_ptr(<void**>&v.memtables[i].last)
+            offset = lsm_load64(<uint64_t*>&chunk.used)
+            # In flight: a close in the meantime waits, or it would release a scan that is half made.
+            self.handle.inflight += 1
+            with nogil:
+                order = mem_order(v.memtables[i], chunk, offset)
+            self.handle.inflight -= 1
+            if order == NULL:
+                raise MemoryError("memtable order")
+            self.orders[self.n_orders] = order
+            self.n_orders += 1
+        return 0
+
+    cdef int add_ranges(self) except -1:
+        cdef ReadStateC* v = &self.state.c
+        cdef Fragments* fragments = &self.c.fragments
+        cdef int i, level, failed = 0
+        for i in range(v.n_memtables):
+            if lsm_load_ptr(<void**>&v.memtables[i].range_tree) != NULL:
+                # So many that flattening them would cost more than most walks ask of them.
+                self.c.ask_memtables = True
+            else:
+                failed |= fragments_add_memtable(fragments, v.memtables[i], self.c.snapshot)
+        if v.table_ranges:
+            for level in range(v.n_levels):
+                for i in range(v.levels[level].n):
+                    failed |= fragments_add_table(fragments, v.flat[level][i])
+        if fragments.n:
+            failed |= fragments_flatten(fragments)
+        if failed:
+            raise MemoryError("range tombstones")
+        return 0
+
+    cdef int fail(self) except -1:
+        """Raises the status, which stays: a step without a new seek raises it again."""
+        self.n_items = 0
+        return raise_read(self.state, &self.c.st, None)
+
+    cdef int check(self) except -1:
+        handle_check(self.handle)
+        if not self.open_:
+            raise ClosedError("the iterator is closed")
+        if self.busy:
+            raise RuntimeError("an iterator belongs to one thread: another one is moving it")
+        return 0
+
+    cdef void release(self) noexcept:
+        cdef int i
+        if not self.open_:
+            return
+        self.open_ = False
+        merge_close(&self.c.merge)
+        for i in range(self.n_orders):
+            mem_order_release(self.orders[i])
+        self.n_orders = 0
+        fragments_free(&self.c.fragments)
+        free(self.orders)
+        free(self.c.chunk.items)
+        free(self.c.chunk.data)
+        free(self.c.lower.key)
+        free(self.c.upper.key)
+        self.orders = NULL
+        self.c.chunk.items = NULL
+        self.c.chunk.data = NULL
+        self.c.lower.key = NULL
+        self.c.upper.key = NULL
+        self.n_items = 0
+        self.live = False
+        self.state = None
+
+    def __dealloc__(self):
+        # Off the list before `owner` goes: it may be the database's last reference, and its close walks that list.
+        self.leave()
+        self.release()
+
+    def close(self):
+        """Releases the tables and memory it holds; further use raises ClosedError."""
+        if self.busy:
+            raise RuntimeError("an iterator belongs to one thread: another one is moving it")
+        self.release()
+        self.owner = None
+
+    def __enter__(self):
+        self.check()
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+    cdef int refill(self, int direction, int place, const char* key, size_t klen, bint inclusive) except -1:
+        """Makes a new chunk. The merge then stands behind it, if anything may follow (`live`)."""
+        cdef int more
+        self.n_items = 0
+        self.chunk_direction = direction
+        if place != GOING_ON:
+            self.fetched = 0
+            status_clear(&self.c.st)
+        self.make_room()
+        self.handle.inflight += 1
+        self.busy = True
+        if self.c.most >= OFF_GIL:
+            self.c.rc.gil_held = False
+            with nogil:
+                more = start_fill(&self.c, direction, place, key, klen, inclusive)
+            read_state_drain(&self.state.c)
+        else:
+            self.c.rc.gil_held = True
+            more = start_fill(&self.c, direction, place, key, klen, inclusive)
+        self.busy = False
+        self.handle.inflight -= 1
+        # A failure comes behind the entries in front of it: go_on raises it once they are handed out.
+        self.live = more != 0
+        if more < 0 and self.c.chunk.n == 0:
+            self.fail()
+        self.n_items = self.c.chunk.n
+        self.fetched += self.n_items
+        # Small chunks at first: a short walk should not copy what it does not use. Large ones once it is a scan.
+        if self.c.most < SMALL_CHUNK or (self.fetched >= SHORT_WALK and self.c.most < LARGEST_CHUNK):
+            self.c.most *= 2
+        return self.tally(place != GOING_ON)
+
+    cdef int tally(self, bint seeking) noexcept:
+        """Adds what the last fill did to the database's counters."""
+        cdef ReadCounters* reads = &self.handle.reads
+        cdef ReadContext* rc = &self.c.rc
+        reads.cache_hits += rc.cache_hits
+        reads.disk_reads += rc.disk_reads
+        reads.disk_bytes += rc.disk_bytes
+        reads.disk_ns += rc.disk_ns
+        reads.decompressed += rc.decompressed
+        rc.cache_hits = rc.disk_reads = rc.disk_bytes = rc.disk_ns = rc.decompressed = 0
+        reads.nexts += self.n_items
+        if seeking:
+            reads.seeks += 1
+            if self.n_l0 > 1:
+                self.state.c.seek_debt += self.n_l0 - 1
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Space for the items of the next chunk, and for the bytes of a few."""
+        cdef Chunk* chunk = &self.c.chunk
+        cdef ChunkItem* items
+        if chunk.cap_items < self.c.most:
+            items = <ChunkItem*>realloc(chunk.items, self.c.most * sizeof(ChunkItem))
+            if items == NULL:
+                raise MemoryError("iterator")
+            chunk.items = items
+            chunk.cap_items = self.c.most
+        if chunk.data == NULL:
+            chunk.data = <char*>malloc(FIRST_BYTES)
+            if chunk.data == NULL:
+                raise MemoryError("iterator")
+            chunk.capacity = FIRST_BYTES
+        return 0
+
+    cdef int from_bound(self, int direction) except -1:
+        cdef Bound* b = &self.c.lower if direction > 0 else &self.c.upper
+        self.c.most = FIRST_CHUNK
+        if b.key == NULL:
+            return self.refill(direction, FROM_EDGE, NULL, 0, False)
+        if direction > 0 and not b.inclusive:
+            # The smallest key behind `start` is start + one zero byte.
+            b.key[b.n] = 0
+            return self.refill(direction, FROM_KEY, b.key, b.n + 1, False)
+        return self.refill(direction, FROM_KEY, b.key, b.n, b.inclusive)
+
+    cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1:
+        cdef Bound* b = &self.c.lower if direction > 0 else &self.c.upper
+        cdef int r
+        if b.key != NULL:
+            r = direction * lsm_compare(key, klen, b.key, b.n)
+            if r < 0 or (r == 0 and not b.inclusive):
+                return self.from_bound(direction)
+        self.c.most = FIRST_CHUNK
+        return self.refill(direction, FROM_KEY, key, klen, inclusive)
+
+    cdef int go_on(self) except -1:
+        if not self.live:
+            self.n_items = 0
+            return 0
+        if self.c.st.code != ST_OK:
+            return self.fail()
+        return self.refill(self.chunk_direction, GOING_ON, NULL, 0, False)
+
+    cdef int turn(self) except -1:
+        cdef int direction = -self.chunk_direction
+        cdef bytes key
+        if self.n_items == 0:
+            # The walk ran over the end of the range and turns there.
+            if self.c.st.code != ST_OK:
+                return self.fail()
+            return self.from_bound(direction)
+        key = item_key(self, 0)
+        if direction > 0:
+            key = key + b"\0"
+        return self.from_key(direction, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), False)

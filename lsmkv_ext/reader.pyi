@@ -1,0 +1,56 @@
+from collections.abc import Iterable
+from typing import Any, Self
+
+from typing_extensions import Buffer, disjoint_base
+
+from lsmkv_ext.port.handle import Dependent
+from lsmkv_ext.read.cursor import Cursor
+from lsmkv_ext.read.iterator import Iterator
+
+@disjoint_base
+class Reader(Dependent):
+    sequence: int
+    def get(
+        self,
+        key: Buffer,
+        default: Any = None,
+        *,
+        verify_checksums: bool = True,
+        fill_cache: bool = True,
+        expect: str | None = None,
+    ) -> Any: ...
+    def __getitem__(self, key: Buffer, /) -> bytes: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def multi_get(self, keys: Iterable[Buffer], default: Any = None) -> list[Any]: ...
+    def _on_seek_debt(self) -> None: ...
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Buffer | None = None,
+        stop: Buffer | None = None,
+        include_start: bool = True,
+        include_stop: bool = False,
+        prefix: Buffer | None = None,
+        include_key: bool = True,
+        include_value: bool = True,
+        fill_cache: bool = True,
+    ) -> Iterator: ...
+    def cursor(
+        self,
+        *,
+        start: Buffer | None = None,
+        stop: Buffer | None = None,
+        prefix: Buffer | None = None,
+        fill_cache: bool = True,
+    ) -> Cursor: ...
+    def explain_raw(self, key: Buffer) -> dict[str, Any]: ...
+
+@disjoint_base
+class SnapshotBase(Reader):
+    def __init__(self, source: Reader) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...

@@ -1,0 +1,293 @@
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_offer, row_cache_prefetch, row_cache_worth_probing
+from lsmkv_ext.port.bytes_like cimport as_bytes
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.handle cimport HandleC, handle_check
+from lsmkv_ext.port.status cimport ST_OK, Status, status_clear
+from lsmkv_ext.read.counters cimport Counters, counters_add, counters_start, lsm_count
+from lsmkv_ext.read.cursor cimport Cursor, new_cursor
+from lsmkv_ext.read.explain cimport explain_lookup
+from lsmkv_ext.read.iterator cimport Iterator, new_iterator
+from lsmkv_ext.read.lookup cimport ABSENT, FOUND, Lookup, prefetch_lookup, probe_many, probe_memtables, probe_tables
+from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
+from lsmkv_ext.table.reader cimport ReadContext, table_unpin
+
+from lsmkv_ext.errors import ClosedError
+
+cdef enum Expect:
+    EXPECT_NOTHING = 0
+    EXPECT_HIT = 1
+    EXPECT_MISS = 2
+
+cdef object MISSING = object()
+
+
+cdef int expectation(object expect) except -1:
+    if expect is None:
+        return EXPECT_NOTHING
+    if expect == "hit":
+        return EXPECT_HIT
+    if expect == "miss":
+        return EXPECT_MISS
+    raise ValueError(f'expect is "hit", "miss" or None, not {expect!r}')
+
+
+cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:
+    handle.reads.disk_reads += rc.disk_reads
+    handle.reads.disk_bytes += rc.disk_bytes
+    handle.reads.disk_ns += rc.disk_ns
+    handle.reads.decompressed += rc.decompressed
+    return 0
+
+
+# --- one key ---------------------------------------------------------------------------------------------------------------
+
+cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_key, object default, bint fill_cache):
+    cdef ReadContext rc
+    cdef Status st
+    cdef object value
+    cdef uint32_t generation = self.tree.generation
+    memset(&rc, 0, sizeof(rc))
+    rc.gil_held = True
+    rc.fill_cache = fill_cache
+    status_clear(&st)
+    self.handle.inflight += 1
+    probe_tables(&state.c, q, &rc, &self.tree.counters, &st)
+    self.handle.inflight -= 1
+    self.handle.reads.cache_hits += rc.cache_hits
+    if rc.disk_reads:
+        count_disk(self.handle, &rc)
+    if st.code != ST_OK:
+        raise_read(state, &st, self.tree.path)
+    if not q.found:
+        return default
+    value = PyBytes_FromStringAndSize(q.value, q.vlen)
+    if q.pinned != NULL:
+        table_unpin(q.owner, q.pinned)
+    # A disk read releases the GIL: the levels may be others by now, or the database closed.
+    if row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.sets != NULL:
+        row_cache_offer(&self.tree.row_cache, q.hash, row_key, value, generation)
+    return value
+
+
+cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
+                         object default, bint fill_cache, int expect):
+    """row_key: the same key as an object that may be kept, or None."""
+    cdef Lookup q
+    cdef int answer
+    cdef void* row
+    q.key = key
+    q.klen = klen
+    q.trace = NULL
+    q.hash = xxh3(key, klen, state.c.seed)
+    row_cache_prefetch(&self.tree.row_cache, q.hash)
+    prefetch_lookup(&state.c, &q, self.tree.row_cache.sets == NULL or self.tree.row_cache.bypassed)
+    q.snapshot = snapshot
+    q.skip_bottom_filter = expect == EXPECT_HIT
+    answer = probe_memtables(&state.c, &q, &self.tree.counters)
+    if answer == FOUND:
+        return PyBytes_FromStringAndSize(q.value, q.vlen)
+    if answer != ABSENT:
+        return default
+    if (self.tree.row_cache.sets == NULL or row_key is None or state is not self.tree.state
+            or not row_cache_worth_probing(&self.tree.row_cache)):
+        return get_from_tables(self, state, &q, None, default, fill_cache)
+    row = row_cache_find(&self.tree.row_cache, q.hash, key, klen, self.tree.generation)
+    if row != NULL:
+        lsm_count(&self.tree.counters.row_hits, 1)
+        lsm_count(&self.tree.counters.gets_found, 1)
+        return <object>row
+    return get_from_tables(self, state, &q, row_key, default, fill_cache)
+
+
+cdef object lookup(Reader self, object key, object default, bint fill_cache, int expect):
+    cdef uint64_t snapshot = 0
+    cdef ReadState state = self.open_state(&snapshot)
+    cdef Py_buffer kb
+    if PyBytes_CheckExact(key):
+        return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
+                            fill_cache, expect)
+    if isinstance(key, str):
+        raise TypeError("keys are bytes, not str: encode it first")
+    PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+    try:
+        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect)
+    finally:
+        PyBuffer_Release(&kb)
+
+
+# --- many keys -------------------------------------------------------------------------------------------------------------
+
+cdef list keys_held(object keys):
+    """A copy: the caller's list may change while the GIL is released, and this one keeps the keys alive."""
+    cdef list held = list(keys)
+    cdef Py_ssize_t i
+    for i in range(len(held)):
+        if not PyBytes_CheckExact(held[i]):
+            held[i] = as_bytes(held[i])
+    return held
+
+
+cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys, object default):
+    cdef Py_ssize_t n = len(keys)
+    cdef Py_ssize_t i
+    cdef Lookup* queries
+    cdef Counters* local
+    cdef ReadContext rc
+    cdef Status st
+    cdef list out = [None] * n
+    queries = <Lookup*>calloc(n + 1, sizeof(Lookup))
+    local = <Counters*>calloc(1, sizeof(Counters))
+    if queries == NULL or local == NULL:
+        free(queries)
+        free(local)
+        raise MemoryError("multi_get")
+    memset(&rc, 0, sizeof(rc))
+    rc.fill_cache = True
+    status_clear(&st)
+    counters_start(local, &self.tree.counters)
+    for i in range(n):
+        queries[i].key = PyBytes_AS_STRING(keys[i])
+        queries[i].klen = PyBytes_GET_SIZE(keys[i])
+        queries[i].snapshot = snapshot
+    try:
+        self.handle.inflight += 1
+        with nogil:
+            for i in range(n):
+                queries[i].hash = xxh3(queries[i].key, queries[i].klen, state.c.seed)
+            probe_many(&state.c, queries, n, &rc, local, &st)
+        self.handle.inflight -= 1
+        read_state_drain(&state.c)
+        counters_add(&self.tree.counters, local)
+        self.handle.reads.cache_hits += rc.cache_hits
+        count_disk(self.handle, &rc)
+        if st.code != ST_OK:
+            raise_read(state, &st, self.tree.path)
+        for i in range(n):
+            out[i] = PyBytes_FromStringAndSize(queries[i].value, queries[i].vlen) if queries[i].found else default
+        return out
+    finally:
+        for i in range(n):
+            if queries[i].pinned != NULL:
+                table_unpin(queries[i].owner, queries[i].pinned)
+        free(queries)
+        free(local)
+
+
+# --- the calls -------------------------------------------------------------------------------------------------------------
+
+cdef class Reader(Dependent):
+    """The calls that a database and its snapshots share."""
+
+    @cython.final
+    cdef inline ReadState open_state(self, uint64_t* snapshot):
+        """The state to read and the sequence number up to which to look. Raises where there is none any more."""
+        handle_check(self.handle)
+        if not self.pinned:
+            snapshot[0] = self.handle.visible
+            return self.tree.state
+        if self.held is None:
+            raise ClosedError("the snapshot is closed")
+        snapshot[0] = self.sequence
+        return self.held
+
+    def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
+        """The value under key, or default. expect="hit" skips the bottom filter, which could only agree.
+
+        Checksums are verified whatever verify_checksums says.
+        """
+        return lookup(self, key, default, fill_cache, EXPECT_NOTHING if expect is None else expectation(expect))
+
+    def __getitem__(self, key):
+        cdef object value = lookup(self, key, MISSING, True, EXPECT_NOTHING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key):
+        return lookup(self, key, MISSING, True, EXPECT_NOTHING) is not MISSING
+
+    def multi_get(self, keys, default=None):
+        """The values of many keys, in their order: one state, one release of the GIL, cache misses overlapped."""
+        cdef uint64_t snapshot = 0
+        cdef ReadState state = self.open_state(&snapshot)
+        cdef list held = keys_held(keys)
+        # Making the list may have run code that closed the database.
+        handle_check(self.handle)
+        return lookup_many(self, state, snapshot, held, default)
+
+    def _on_seek_debt(self):
+        """Hook: seeks have paid so much for the overlap of L0 that merging it is cheaper. Called in the reader's thread."""
+
+    def iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
+                 prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
+        """An Iterator over [start, stop), or over the keys with a prefix; reverse=True walks from the end."""
+        cdef uint64_t snapshot = 0
+        cdef ReadState state = self.open_state(&snapshot)
+        cdef Iterator it
+        if state.c.seek_debt > state.c.seek_limit and not self.pinned:
+            state.c.seek_debt = 0
+            self._on_seek_debt()
+            state = self.open_state(&snapshot)
+        it = new_iterator(self.handle, state, snapshot, start, stop, include_start, include_stop, prefix, reverse,
+                          include_key, include_value, fill_cache)
+        it.owner = self
+        return it
+
+    def cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
+        """A Cursor over [start, stop), or over the keys with a prefix."""
+        cdef uint64_t snapshot = 0
+        cdef ReadState state = self.open_state(&snapshot)
+        cdef Cursor cursor = new_cursor(self.handle, state, snapshot, start, stop, prefix, fill_cache)
+        cursor.owner = self
+        return cursor
+
+    def explain_raw(self, key):
+        """The steps of one lookup as dicts: every source, what its filter said, where the block came from, bytes, ns."""
+        cdef uint64_t snapshot = 0
+        cdef bytes k = as_bytes(key)
+        cdef ReadState state = self.open_state(&snapshot)
+        self.handle.inflight += 1
+        try:
+            return explain_lookup(state, snapshot, k, self.tree.path)
+        finally:
+            self.handle.inflight -= 1
+
+
+cdef class SnapshotBase(Reader):
+    """One state of a database, for as long as it is held."""
+
+    def __init__(self, Reader source not None):
+        self.pinned = True
+        self.held = source.open_state(&self.sequence)
+        self.tree = source.tree
+        self.source = source
+        self.join(source.handle)
+
+    def __dealloc__(self):
+        # Off the list before `source` goes: it may be the database's last reference, and its close walks that list.
+        self.leave()
+
+    cdef void release(self) noexcept:
+        self.held = None
+
+    def close(self):
+        """Releases the files it holds."""
+        self.release()
+
+    @property
+    def closed(self):
+        return self.held is None or bool(self.handle.closed)
+
+    def __enter__(self):
+        self.open_state(&self.sequence)
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
