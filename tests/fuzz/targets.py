@@ -29,8 +29,6 @@ from lsmkv_ext.wal import sync_watermark
 from lsmkv_ext.wal.dump import LogDump
 from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 from lsmkv_ext.wal.writer import LogWriter
-from lsmkv_ext.filter import bloom as filters
-from lsmkv_ext.wal import log as logs
 
 Seal = Callable[[bytearray], None]
 
