@@ -25,16 +25,16 @@ from lsmkv.errors import (
     OptionError,
     ReadOnlyError,
 )
-from lsmkv.recovery.maintenance import Report, destroy, verify
-from lsmkv.stats.metrics import Stats
+from lsmkv.filters.planner import plan
 from lsmkv.open_database import open_database
 from lsmkv.options import Options
-from lsmkv.filters.planner import plan
+from lsmkv.recovery.maintenance import Report, destroy, verify
 from lsmkv.recovery.repair import RepairReport, repair
 from lsmkv.stats.introspect import Explain
+from lsmkv.stats.metrics import Stats
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.read.iterator import Cursor, Iterator
 from lsmkv_ext.filter.bloom import BlockedBloom
+from lsmkv_ext.read.iterator import Cursor, Iterator
 from lsmkv_ext.table.sst import SSTReader, SSTWriter
 
 __version__ = "0.1.0"

@@ -27,8 +27,8 @@ from lsmkv.version.manifest import (
 )
 from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.table.table import Table
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.table.table import Table
 
 # Errors of link(2) that mean "not here", not "not at all".
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
@@ -111,9 +111,7 @@ def _build(versions: VersionSet, working: str) -> None:
     version, seed, last_seq, held = uninterruptible(moment)
     try:
         for f in version.files():
-            link_or_copy(
-                filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number)
-            )
+            link_or_copy(filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number))
         highest = max((f.number for f in version.files()), default=0)
         state = ManifestState(0, version, seed=seed, next_file=highest + 2, last_seq=last_seq, logged=False)
         ManifestWriter(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()

@@ -18,29 +18,29 @@ from operator import index
 from typing import Any
 
 from lsmkv import checkpoint, filenames, ingest, lifecycle
-from lsmkv.filters import policy
-from lsmkv.recovery import recovery
-from lsmkv.stats import introspect
-from lsmkv.errors import ClosedError, Error, ReadOnlyError
 from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.picker import MANUAL, NO_HINTS, CompactionPlan, Hints, Kind, choose_range, files_to_compact
+from lsmkv.compaction.scheduler import CompactionPause, Pressure, Scheduler
+from lsmkv.errors import ClosedError, Error, ReadOnlyError
+from lsmkv.filters import policy
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.log_supply import LogSupply
-from lsmkv.version.manifest import replace_file
-from lsmkv.stats.metrics import Stats
+from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose_range, files_to_compact
 from lsmkv.prefixed import PrefixedDB, delete_from
+from lsmkv.recovery import recovery
 from lsmkv.recovery.recovery import RecoveryReport
-from lsmkv.compaction.scheduler import CompactionPause, Pressure, Scheduler
+from lsmkv.stats import introspect
+from lsmkv.stats.metrics import Stats
+from lsmkv.version.manifest import replace_file
 from lsmkv.version.version import FileMeta, KeyRange, Version
 from lsmkv.version.version_set import Readers, VersionSet
-from lsmkv.mapping import Key, OrderedMapping, as_bytes
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine, SnapshotBase
-from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.table.table import Table
+from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running, start_thread
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.table.table import Table
 
 log = logging.getLogger("lsmkv")
 
@@ -75,9 +75,7 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
 class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     """An open database. `lsmkv.open` makes it; `get`, `put` and their kin are the engine's own methods."""
 
-    def __init__(
-        self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None, last_seq: int
-    ) -> None:
+    def __init__(self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None, last_seq: int) -> None:
         self._lock = lock
         self._pid = os.getpid()
         self._closing = RLock()
@@ -85,9 +83,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._seek_heavy: frozenset[int] = frozenset()
         self._attach(versions, report)
         options = versions.options
-        self._configure(
-            versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync
-        )
+        self._configure(versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync)
         self._set_row_cache(options.row_bytes)
         self._set_shadow(options)
         memtables = versions.memtables() or [recovery.empty_memtable(versions)]
@@ -346,9 +342,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
                 return plan
         return None
 
-    def _found_in(
-        self, version: Version, numbers: set[int], level: int | None
-    ) -> Iterable[tuple[int, FileMeta]]:
+    def _found_in(self, version: Version, numbers: set[int], level: int | None) -> Iterable[tuple[int, FileMeta]]:
         """Level and file of those of `numbers` that are still in the tree."""
         for n, files in enumerate(version.levels):
             if level in (None, n):
@@ -615,9 +609,7 @@ def _if_free(plan: CompactionPlan, version: Version, busy: Sequence[CompactionPl
         return None
     taken = {f.number for other in busy for f in other.inputs}
     present = version.level_of(plan.upper[0].number) == plan.level
-    spans = any(
-        other.output_level == plan.level and other.inputs and other.span.overlaps(plan.span) for other in busy
-    )
+    spans = any(other.output_level == plan.level and other.inputs and other.span.overlaps(plan.span) for other in busy)
     return plan if present and plan.upper[0].number not in taken and not spans else None
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
-from lsmkv.version.edit import VersionEdit
-from lsmkv.errors import CorruptionError, IOError, SyncError
-from lsmkv.version.manifest import io_errors, open_above_stdio, sync_directory, sync_file
 from lsmkv.compaction.picker import CompactionPlan
+from lsmkv.errors import CorruptionError, IOError, SyncError
+from lsmkv.version.edit import VersionEdit
+from lsmkv.version.manifest import io_errors, open_above_stdio, sync_directory, sync_file
 from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.table.table import Table
@@ -72,9 +72,7 @@ def check_sources(paths: Sequence[str]) -> None:
         findings = verify_table(table, deep=True)
         if findings:
             raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
-    spans = sorted(
-        ((meta_of(table, 0).range, table.path) for table in tables), key=lambda pair: pair[0].start or b""
-    )
+    spans = sorted(((meta_of(table, 0).range, table.path) for table in tables), key=lambda pair: pair[0].start or b"")
     for low, high in pairwise(spans):
         if not low[0].before(high[0]):
             raise ValueError(f"{low[1]} and {high[1]} overlap")

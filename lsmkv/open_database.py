@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 
 from lsmkv import filenames, ownership
-from lsmkv.recovery import maintenance, recovery
 from lsmkv.db import DB
 from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
+from lsmkv.recovery import maintenance, recovery
 from lsmkv.recovery.recovery import RecoveryReport
 from lsmkv_ext.port.finalization import require_running
 from lsmkv_ext.port.uninterruptible import uninterruptible

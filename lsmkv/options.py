@@ -110,9 +110,7 @@ class Options:
         for name in changes:
             _require_known(name)
             if name not in LIVE:
-                raise OptionError(
-                    f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}"
-                )
+                raise OptionError(f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}")
         return dataclasses.replace(self, **changes)
 
     def compression_at(self, level: int) -> int:
@@ -153,9 +151,7 @@ class Options:
     @classmethod
     def decode(cls, data: bytes, file: str = "OPTIONS") -> Options:
         if len(data) > MAX_OPTIONS_BYTES:
-            raise CorruptionError(
-                f"options of {len(data)} bytes, at most {MAX_OPTIONS_BYTES} are valid", file, 0
-            )
+            raise CorruptionError(f"options of {len(data)} bytes, at most {MAX_OPTIONS_BYTES} are valid", file, 0)
         head, newline, body = data.partition(b"\n")
         if head + newline != _options_head(body):
             raise CorruptionError("options do not match their head line", file, 0)

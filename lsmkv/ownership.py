@@ -13,8 +13,8 @@ import re
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
-from lsmkv.version.manifest import MAGIC, MAX_CURRENT_BYTES, open_to_read, read_bounded
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
+from lsmkv.version.manifest import MAGIC, MAX_CURRENT_BYTES, open_to_read, read_bounded
 from lsmkv_ext.wal.sync_watermark import damaged_places
 
 TABLE_MAGIC = b"lsmkvSST"  # the last bytes of a table

@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.filters import policy
 from lsmkv.compaction import subcompaction
-from lsmkv.version.edit import VersionEdit
+from lsmkv.compaction.picker import GRANDPARENT_FILES, CompactionPlan, Kind
 from lsmkv.errors import Error
+from lsmkv.filters import policy
 from lsmkv.options import Options
-from lsmkv.compaction.picker import GRANDPARENT_FILES, Kind, CompactionPlan
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import FileMeta, KeyRange, Version
-from lsmkv_ext.port.finalization import RLock
 from lsmkv.version.version_set import Outputs, VersionSet, file_meta
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.table.rebuild import rebuild_table_filter
 
 
@@ -141,9 +141,7 @@ class Jobs:
             versions.apply(VersionEdit(reason=reason), flushed=memtables)
             return Result(reason, 0, 0)
         outcome = self.write_memtables(memtables)
-        added = self._commit(
-            outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables
-        )
+        added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
         return _result(outcome, reason, 0, 0, len(added))
 
     def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
@@ -164,9 +162,7 @@ class Jobs:
         by_output = self.versions.options.optimize_filters_for_hits is True
         return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
 
-    def _table_options(
-        self, options: Options, version: Version, level: int, span: KeyRange | None
-    ) -> dict[str, Any]:
+    def _table_options(self, options: Options, version: Version, level: int, span: KeyRange | None) -> dict[str, Any]:
         return {
             "directory": self.versions.directory,
             "numbers": self.versions.numbers,

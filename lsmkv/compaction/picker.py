@@ -200,9 +200,7 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
     scores = level_scores(version, options)
     full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
     for level in sorted(full, key=lambda level: -scores[level]):
-        plan = (
-            _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
-        )
+        plan = _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
         if plan is not None:
             yield plan
     for pick in (_pick_tombstones, _pick_bottom_tombstones):
@@ -413,9 +411,7 @@ def choose_range(
     return _plan_down(version, options, taken, level, _batch(options, files), MANUAL)
 
 
-def files_to_compact(
-    version: Version, level: int, span: KeyRange, after: bytes = b""
-) -> tuple[FileMeta, ...]:
+def files_to_compact(version: Version, level: int, span: KeyRange, after: bytes = b"") -> tuple[FileMeta, ...]:
     """What `compact_range` still has to do in `level`: in the last one only what carries deletes."""
     files = version.overlapping(level, span)
     if level and level == version.last_level:

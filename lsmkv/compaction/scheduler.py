@@ -20,15 +20,25 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from lsmkv import filenames
+from lsmkv.compaction.jobs import Jobs, Result, Superseded
+from lsmkv.compaction.picker import (
+    MANUAL,
+    NO_HINTS,
+    CompactionPlan,
+    Hints,
+    Kind,
+    choose,
+    conflict,
+    l0_worth_merging,
+    pending_bytes,
+)
 from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError
-from lsmkv.compaction.jobs import Superseded, Jobs, Result
 from lsmkv.log_supply import LogSupply
 from lsmkv.options import Options
-from lsmkv.compaction.picker import MANUAL, NO_HINTS, Hints, Kind, CompactionPlan, choose, conflict, pending_bytes, l0_worth_merging
 from lsmkv.version.version import KeyRange, Version
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.port.finalization import Condition, is_finalizing, start_thread
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.port.finalization import Condition, is_finalizing, start_thread
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 log = logging.getLogger("lsmkv")
@@ -159,10 +169,10 @@ class Scheduler:
         self.counters: Counters = Counters()
         self.busy: list[tuple[CompactionPlan, int]] = []  # running plans, with the shift counter when they were made
         self.suspended = 0  # > 0: no new automatic compaction
-        self.wanted: dict[int, tuple[CompactionPlan, int]] = {}  # blocked manual plans, as in `busy`, by their CompactionPause
-        self.errors: dict[
-            str, BaseException
-        ] = {}  # of "flush" and "compaction": the last one, until it goes well
+        self.wanted: dict[
+            int, tuple[CompactionPlan, int]
+        ] = {}  # blocked manual plans, as in `busy`, by their CompactionPause
+        self.errors: dict[str, BaseException] = {}  # of "flush" and "compaction": the last one, until it goes well
         self.hints: Callable[[Version, Options], Hints] = lambda version, options: NO_HINTS
         self.set_pressure: Callable[[Pressure], None] = lambda pressure: None
         self.tick: Callable[[], None] = lambda: None
@@ -423,7 +433,9 @@ class Scheduler:
         """No new automatic compaction until the caller has picked its own, or given up."""
         return uninterruptible(lambda: CompactionPause(self), defer_interrupt=True)
 
-    def run_manual(self, pick: Callable[[Version, list[CompactionPlan]], CompactionPlan | None]) -> CompactionPlan | None:
+    def run_manual(
+        self, pick: Callable[[Version, list[CompactionPlan]], CompactionPlan | None]
+    ) -> CompactionPlan | None:
         """Picks with `pick`, claims and runs while the caller waits; None where there was nothing to pick."""
 
         def work() -> CompactionPlan | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.compaction.job import Job
+from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.table.table import Table
 
 # Bytes of input to a part: below this a second thread hardly pays for its own output file.

@@ -141,9 +141,7 @@ def solve_rate(levels: Sequence[LevelShape], target: float) -> tuple[float, ...]
 
 def summed_fpr(levels: Sequence[LevelShape], bits: Sequence[float]) -> float:
     """Reads for nothing per lookup."""
-    return math.fsum(
-        level.in_vain * designed_fpr(b) for level, b in zip(levels, bits, strict=True) if level.entries
-    )
+    return math.fsum(level.in_vain * designed_fpr(b) for level, b in zip(levels, bits, strict=True) if level.entries)
 
 
 def memory_bytes(levels: Sequence[LevelShape], bits: Sequence[float]) -> int:

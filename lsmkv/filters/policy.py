@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lsmkv.options import Options
 from lsmkv.filters.planner import LevelShape, best_bits, bits_for_fpr, price_of, solve_memory, solve_rate
+from lsmkv.options import Options
 from lsmkv.version.version import FileMeta, Version
 
 # A tree says nothing about its reads before this many; after that the prior weighs as much as PRIOR reads.
@@ -42,9 +42,7 @@ class LevelLoad:
 # --- what the tree and its readers look like ---
 
 
-def observe(
-    version: Version, options: Options, counters: Mapping[str, Any] | None = None
-) -> tuple[LevelLoad, ...]:
+def observe(version: Version, options: Options, counters: Mapping[str, Any] | None = None) -> tuple[LevelLoad, ...]:
     """L0 counts as full (it will be, again and again), the others as they are."""
     reach, in_vain = _measured(counters or {})
     loads = []
@@ -182,9 +180,7 @@ def debt(
     return frozenset(debts(version, policy, infos, seed))
 
 
-def millibits_for_level(
-    options: Options, loads: Sequence[LevelLoad], level: int, *, bottommost: bool = False
-) -> int:
+def millibits_for_level(options: Options, loads: Sequence[LevelLoad], level: int, *, bottommost: bool = False) -> int:
     return FilterPolicy.of(options, loads).millibits_for(level, bottommost=bottommost)
 
 
@@ -250,9 +246,7 @@ def _shape(load: LevelLoad, options: Options) -> LevelShape:
     return LevelShape(max(load.entries, 1), load.runs, weight)
 
 
-def _bottom_bits(
-    options: Options, loads: Sequence[LevelLoad], bits: Sequence[float], bottom: int
-) -> float | None:
+def _bottom_bits(options: Options, loads: Sequence[LevelLoad], bits: Sequence[float], bottom: int) -> float | None:
     mode = options.optimize_filters_for_hits
     if mode is True:
         return 0.0

@@ -12,18 +12,18 @@ from typing import Any
 import xxhash
 
 from lsmkv import filenames, ownership
-from lsmkv.version import manifest
-from lsmkv.recovery import recovery
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
 from lsmkv.lockfile import DatabaseLock, is_locked
-from lsmkv.version.manifest import ManifestState
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
+from lsmkv.recovery import recovery
+from lsmkv.version import manifest
+from lsmkv.version.manifest import ManifestState
+from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.table_inspect import sections
+from lsmkv_ext.table.verify import verify_table
 from lsmkv_ext.wal.log import check_log
 from lsmkv_ext.wal.sync_watermark import damaged_places
-from lsmkv_ext.table.table import Table
-from lsmkv_ext.table.verify import verify_table
 
 Progress = Callable[[str, int, int], None]
 
@@ -233,9 +233,7 @@ def _damaged_slots(path: str, number: int) -> Iterator[int]:
         head = file.read(recovery.LOG_HEAD_BYTES)
     for at in LOG_SLOTS:
         slot = head[at : at + LOG_SLOT.size]
-        if any(slot) and LOG_SLOT.unpack(slot)[2] != xxhash.xxh3_64_intdigest(
-            slot[:16], number ^ LOG_SLOT_SEED
-        ):
+        if any(slot) and LOG_SLOT.unpack(slot)[2] != xxhash.xxh3_64_intdigest(slot[:16], number ^ LOG_SLOT_SEED):
             yield at
 
 

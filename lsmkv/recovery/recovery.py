@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from lsmkv import filenames
-from lsmkv.version.edit import VersionEdit
+from lsmkv.compaction.jobs import Jobs
 from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
-from lsmkv.compaction.jobs import Jobs
 from lsmkv.lockfile import is_locked
 from lsmkv.log_supply import new_log, new_memtable
+from lsmkv.options import Options
+from lsmkv.recovery.replay import CheckedLog, replay
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import (
     ManifestState,
     decode_manifest,
@@ -34,17 +36,15 @@ from lsmkv.version.manifest import (
     replace_file,
     sync_directory,
 )
-from lsmkv.options import Options
-from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.version import FileMeta
 from lsmkv.version.version_set import Outputs, VersionSet, file_meta
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
-from lsmkv_ext.wal.log import check_log
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.log import check_log
+from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 
 log = logging.getLogger("lsmkv")
 
@@ -138,9 +138,7 @@ def open_tables(
     tables = {}
     for f in state.version.files():
         path = filenames.table_path(directory, f.number)
-        table = Table(
-            path, f.number, cache, fds, global_seq=f.global_seq, charge=options.cache_index_and_filter_blocks
-        )
+        table = Table(path, f.number, cache, fds, global_seq=f.global_seq, charge=options.cache_index_and_filter_blocks)
         check_table(table, f, path)
         tables[f.number] = table
     return tables
@@ -154,13 +152,9 @@ def check_table(table: Table, f: FileMeta, path: str) -> None:
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:
-    numbers = [
-        n for _, kind, n in filenames.list_directory(directory) if kind is Kind.LOG and n >= state.log_number
-    ]
+    numbers = [n for _, kind, n in filenames.list_directory(directory) if kind is Kind.LOG and n >= state.log_number]
     if state.logged and state.log_number and state.log_number not in numbers:
-        raise CorruptionError(
-            "a log of the manifest is missing", filenames.log_path(directory, state.log_number)
-        )
+        raise CorruptionError("a log of the manifest is missing", filenames.log_path(directory, state.log_number))
     return numbers
 
 
@@ -190,9 +184,7 @@ def check_logs(
         report.entries += found["entries"]
         report.bytes += found["bytes"]
         if found["torn_reason"] is not None:
-            report.torn.append(
-                TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"])
-            )
+            report.torn.append(TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"]))
         last_seq = max(last_seq, found["last_seq"])
         if found["records"]:
             checked.append(CheckedLog(path, number, found["bytes"]))
@@ -268,9 +260,7 @@ def _read_once(directory: str, options: Options, report: RecoveryReport) -> Vers
     return versions
 
 
-def _read_files(
-    directory: str, state: ManifestState, options: Options, report: RecoveryReport
-) -> VersionSet:
+def _read_files(directory: str, state: ManifestState, options: Options, report: RecoveryReport) -> VersionSet:
     cache = BlockCache(options.block_bytes)
     fds = FdCache(file_limit(options))
     # Logs first: what a flush turned into a table meanwhile is then in both, never in neither.
@@ -423,9 +413,7 @@ def remove_orphans(versions: VersionSet) -> list[str]:
             kind is Kind.TEMPORARY
             or (kind is Kind.TABLE and number not in keep)
             or (kind is Kind.LOG and number not in versions.logs)
-            or (
-                kind is Kind.MANIFEST and versions.manifest is not None and number != versions.manifest.number
-            )
+            or (kind is Kind.MANIFEST and versions.manifest is not None and number != versions.manifest.number)
         )
         if orphan:
             versions.remove(name)

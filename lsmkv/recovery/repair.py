@@ -15,26 +15,26 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.recovery import recovery
 from lsmkv.checkpoint import NO_LINKS
-from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
 from lsmkv.ingest import meta_of
 from lsmkv.lockfile import DatabaseLock
-from lsmkv.version.manifest import ManifestState, read_current, read_manifest, refuse_foreign, sync_directory
 from lsmkv.options import Options
+from lsmkv.recovery import recovery
 from lsmkv.recovery.replay import CheckedLog, replay
+from lsmkv.version.edit import VersionEdit
+from lsmkv.version.manifest import ManifestState, read_current, read_manifest, refuse_foreign, sync_directory
 from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import VersionSet, file_meta
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.log import check_log
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.sst import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.wal.log import check_log
 
 
 @dataclass
@@ -133,9 +133,7 @@ class _Repair:
     def _keep_or_salvage(self, f: FileMeta, level: int) -> FileMeta | None:
         name = filenames.table_name(f.number)
         try:
-            table = Table(
-                filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq
-            )
+            table = Table(filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq)
             recovery.check_table(table, f, name)
         except (CorruptionError, OSError) as error:
             self._lose(f"{name} cannot be read: {error}")

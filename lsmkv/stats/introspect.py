@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.filters import policy
 from lsmkv.stats.metrics import Stats, TableInfo, make_stats
-from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.version.version import FileMeta, KeyRange, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port import codecs
@@ -110,9 +110,7 @@ class Explain:
         return {**asdict(self), "ns": self.ns}
 
     def __str__(self) -> str:
-        head = (
-            f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
-        )
+        head = f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
         return "\n".join([head, *(f"  {step}" for step in self.steps)])
 
 
@@ -165,9 +163,7 @@ def _levels(version: Version, db: DB) -> str:
         files = version.levels[level]
         entries = sum(f.entries for f in files)
         target = "" if targets[level] == float("inf") else f"{targets[level]:.0f}"
-        lines.append(
-            f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f} {target}"
-        )
+        lines.append(f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f} {target}")
     return "\n".join(lines)
 
 

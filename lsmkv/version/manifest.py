@@ -22,8 +22,8 @@ from typing import BinaryIO
 import xxhash
 
 from lsmkv import filenames
-from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.version.version import Version
 from lsmkv_ext.port.file import occupy_standard_streams
 

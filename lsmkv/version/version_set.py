@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import Error, ReadOnlyError, SyncError
+from lsmkv.options import Options
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import (
     AppendRefused,
     ManifestState,
@@ -31,16 +32,15 @@ from lsmkv.version.manifest import (
     snapshot_edit,
     sync_directory,
 )
-from lsmkv.options import Options
 from lsmkv.version.version import FileMeta, Version
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
-from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.compaction.job import FileNumbers
-from lsmkv_ext.wal.log import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.wal.sync_watermark import SyncWatermark
+from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.log import LogWriter
+from lsmkv_ext.wal.sync_watermark import SyncWatermark
 
 log = logging.getLogger("lsmkv")
 
@@ -227,9 +227,7 @@ class VersionSet:
                 raise
         self._retire(dropped)
 
-    def _prepare(
-        self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]
-    ) -> Callable[[], None]:
+    def _prepare(self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]) -> Callable[[], None]:
         """Does all that can fail and leave no trace; the call returned makes the edit durable, `_publish` visible."""
         ingested_seq = edit.last_seq or 0
         edit = self._complete(edit, flushed)
@@ -341,9 +339,7 @@ class VersionSet:
 
     def require_writable(self) -> None:
         if self.poisoned is not None:
-            raise ReadOnlyError(
-                f"the database is read-only since an error: {self.poisoned}"
-            ) from self.poisoned
+            raise ReadOnlyError(f"the database is read-only since an error: {self.poisoned}") from self.poisoned
 
     def poison(self, error: BaseException) -> None:
         """What reached the disk is unknown from now on: writing stops for good, reading goes on."""
