@@ -12,7 +12,7 @@ from soak import CUT, SOAK, figure
 import lsmkv
 from lsmkv import CorruptionError
 from lsmkv.version import manifest
-from lsmkv.recovery.recovery import LOG_HEAD_BYTES
+from lsmkv.recovery.stored_state import LOG_HEAD_BYTES
 from lsmkv_ext.wal.log import check_log
 from lsmkv_ext.wal.sync_watermark import NAME, read_watermark
 

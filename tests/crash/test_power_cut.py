@@ -16,7 +16,7 @@ from soak import figure, shards, share
 
 from lsmkv import filenames
 from lsmkv.version import manifest
-from lsmkv.recovery import recovery
+from lsmkv.recovery import stored_state
 
 from . import ext4, oracle, trace
 from .iofault import Op
@@ -79,7 +79,7 @@ def needed(data: bytes) -> Needed:
 @pytest.mark.parametrize("wal", LOG_MODES)
 def test_syncs_come_in_the_order_that_keeps_data(lab, folder, wal, shard):
     path = record(lab, folder, f"order-{wal}-{shard}", {**TINY, "wal": wal}, count=WATCHED)
-    monitor = Monitor(needed, manifest.HEAD_BYTES, recovery.LOG_HEAD_BYTES)
+    monitor = Monitor(needed, manifest.HEAD_BYTES, stored_state.LOG_HEAD_BYTES)
     assert monitor.watch(trace.read(path)) == []
     assert monitor.checks > WATCHED // 6
     figure(f"sync order, {wal} log", "0 out of order", checks=monitor.checks)

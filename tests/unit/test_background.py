@@ -16,7 +16,7 @@ import lsmkv
 from lsmkv.compaction import scheduler
 from lsmkv.options import Options
 from lsmkv.compaction.picker import l0_worth_merging
-from lsmkv.compaction.scheduler import LAST_DELAY_NS, pressure
+from lsmkv.compaction.stalls import LAST_DELAY_NS, pressure
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -328,7 +328,7 @@ for call in calls:
             interrupted += 1
         assert not any(lock._is_owned() for lock in locks), call
 db._scheduler.wait_idle()
-assert db._scheduler.suspended == 0 and not db._scheduler.wanted
+assert db._scheduler.claims.suspended == 0 and not db._scheduler.claims.wanted
 db.close()
 assert lockfile._guard.acquire(timeout=10)
 print(interrupted)

@@ -8,6 +8,7 @@ import os
 import pytest
 
 import lsmkv
+from lsmkv import files
 from lsmkv.version import manifest
 from lsmkv.db import DB
 from lsmkv.version.manifest import ManifestWriter
@@ -88,7 +89,7 @@ def failing_after(function):
 
 
 def after_the_write(db, patch):
-    write_all = manifest.write_all
+    write_all = files.write_all
 
     def write(fd, data, path):
         write_all(fd, data, path)
@@ -99,7 +100,7 @@ def after_the_write(db, patch):
 
 
 def after_the_sync(db, patch):
-    patch.setattr(ManifestWriter, "_synced_watermark", failing_after(ManifestWriter._synced_watermark))
+    patch.setattr(ManifestWriter, "_store_synced", failing_after(ManifestWriter._store_synced))
 
 
 def after_the_rename(db, patch):
@@ -158,7 +159,7 @@ def test_an_open_whose_edit_may_be_durable_keeps_its_files(db, path, model):
 
 def test_an_append_without_room_is_undone(db, path, model, monkeypatch):
     """What there is of the record is a torn tail, so the table goes, and the next try succeeds."""
-    write_all = manifest.write_all
+    write_all = files.write_all
     full = [True]
 
     def write(fd, data, name):
@@ -182,7 +183,7 @@ def test_an_append_without_room_is_undone(db, path, model, monkeypatch):
 
 
 def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, monkeypatch):
-    write_all = manifest.write_all
+    write_all = files.write_all
     rotated = []
 
     def write(fd, data, name):

@@ -15,7 +15,7 @@ import pytest
 
 import lsmkv
 from lsmkv import filenames, log_supply
-from lsmkv.recovery import recovery
+from lsmkv.recovery import open_reader
 from lsmkv.compaction import subcompaction
 from lsmkv.lockfile import is_locked
 
@@ -45,7 +45,7 @@ def fill(db, n=500, size=100, prefix=b"key"):
 
 def keep_still(db):
     """No compaction by itself: what is asserted about the tree must not change meanwhile."""
-    db._scheduler.suspended += 1
+    db._scheduler.claims.suspended += 1
 
 
 def names(path):
@@ -1123,11 +1123,11 @@ def test_a_table_without_keys_owes_no_filter(path):
         db.flush()
         assert [f.entries for f in db._versions.current.levels[0]] == [0]
         assert list(db.filter_debt().values()) == ["absent"]
-        assert db._payable_debt() == {}
+        assert db._filters.payable() == {}
         assert db.rebuild_filters() == 0
 
 
-def test_a_table_read_in_vain_again_and_again_is_merged(path):
+def test_a_table_with_many_wasted_reads_is_merged(path):
     options = {"bits_per_key": 0, "l0_compaction_trigger": 4, "row_cache_size": 0}
     with lsmkv.open(path, **options) as db:
         for half in (0, 1):
@@ -1197,7 +1197,7 @@ def test_a_large_write_that_was_slowed_down_slept_on_after_a_close(path):
 
 def hold_first_refresh(monkeypatch):
     """The first read of the files comes back only after `go_on` is set, or after a while."""
-    read, has_read, go_on = recovery.open_for_reading, threading.Event(), threading.Event()
+    read, has_read, go_on = open_reader.open_for_reading, threading.Event(), threading.Event()
 
     def slow_read(*arguments):
         found = read(*arguments)
@@ -1206,7 +1206,7 @@ def hold_first_refresh(monkeypatch):
             go_on.wait(0.5)
         return found
 
-    monkeypatch.setattr(recovery, "open_for_reading", slow_read)
+    monkeypatch.setattr(open_reader, "open_for_reading", slow_read)
     return has_read, go_on
 
 

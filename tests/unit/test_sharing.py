@@ -10,7 +10,7 @@ import pytest
 
 import lsmkv
 from lsmkv import checkpoint
-from lsmkv.recovery import recovery
+from lsmkv.recovery import stored_state
 
 TINY = {
     "write_buffer_size": 8192,
@@ -114,7 +114,7 @@ def test_refresh_beside_a_busy_writer(path, name):
 def replaced_under(path, **options):
     """A reader whose tables the writer has removed since, and the writer."""
     db = lsmkv.open(path, l0_compaction_trigger=30, l0_slowdown_trigger=30)
-    db._scheduler.suspended += 1  # a quiet database would merge its L0 meanwhile
+    db._scheduler.claims.suspended += 1  # a quiet database would merge its L0 meanwhile
     for part in range(20):
         fill(db, 20, part * 20)
         db.flush()
@@ -242,21 +242,21 @@ def test_a_database_made_anew_in_the_middle_of_a_refresh_is_not_mixed_with_the_o
 
     def make(*values):
         with lsmkv.open(path, "n", wal=None) as db:
-            db._scheduler.suspended += 1
+            db._scheduler.claims.suspended += 1
             for value in values:
                 fill(db, 10, value=value)
                 db.flush()
 
     make(b"v")
     with lsmkv.open(path, "r") as reader:
-        real, made = recovery.check_logs, []
+        real, made = stored_state.check_logs, []
 
         def make_anew(*arguments):
             if not made:
                 made.append(make(b"w", b"x"))
             return real(*arguments)
 
-        monkeypatch.setattr(recovery, "check_logs", make_anew)
+        monkeypatch.setattr(stored_state, "check_logs", make_anew)
         reader.refresh()
         assert made and set(reader.values()) == {b"x" * 50}
 
@@ -426,7 +426,7 @@ def test_writes_around_ingests_come_back_from_the_log(path, tmp_path, wal):
 
 def test_ingest_goes_as_deep_as_it_can_and_moves(path, tmp_path):
     with lsmkv.open(path) as db:
-        db._scheduler.suspended += 1
+        db._scheduler.claims.suspended += 1
         fill(db)
         db.compact_range()
         free = table(tmp_path / "free.sst", [(b"zzz", b"1")])

@@ -17,11 +17,11 @@ from treetext import tree
 
 import lsmkv
 from lsmkv.compaction import subcompaction
-from lsmkv.db import _Steps
+from lsmkv.compaction.manual import CompactRange
 from lsmkv.errors import SyncError
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.picker import MANUAL, Kind, CompactionPlan, choose
-from lsmkv.compaction.scheduler import Pressure
+from lsmkv.compaction.stalls import Pressure
 from lsmkv.compaction.subcompaction import SubcompactionJob, cuts
 from lsmkv.version.version import EVERYTHING, KeyRange
 from lsmkv_ext.compaction.job import FileNumbers, Job
@@ -219,7 +219,7 @@ def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_parts, 
         for round_ in range(3):
             fill(round_)
         while db.stats().levels[0].files:
-            db._scheduler.wait_change()
+            db._manual.wait_change()
         assert asked and set(asked) == {1}
         fill(3)
         db.compact_range()
@@ -233,13 +233,13 @@ def test_what_its_flush_leaves_is_compacted_by_the_caller_and_not_before_in_the_
     """One thread of the background took it, and the caller of compact_range waited for that one."""
     with lsmkv.open(tmp_path / "db", l0_compaction_trigger=2) as db:
         scheduler, claims = db._scheduler, []
-        claim = scheduler._claim
+        claim = scheduler.claims.add
 
         def noted(plan):
             claims.append(threading.current_thread().name)
             return claim(plan)
 
-        monkeypatch.setattr(scheduler, "_claim", noted)
+        monkeypatch.setattr(scheduler.claims, "add", noted)
         flush = db.flush
         monkeypatch.setattr(db, "flush", lambda: (flush(), time.sleep(0.2)))
         db[b"a"] = b"1"
@@ -247,7 +247,7 @@ def test_what_its_flush_leaves_is_compacted_by_the_caller_and_not_before_in_the_
         db[b"a"] = b"2"
         db.compact_range()
         assert claims and not claims[0].startswith("lsmkv-compact")
-        assert scheduler.suspended == 0
+        assert scheduler.claims.suspended == 0
 
 
 def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypatch):
@@ -258,15 +258,15 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
         monkeypatch.setattr(db, "flush", fails)
         with pytest.raises(OSError, match="no room"):
             db.compact_range()
-        assert db._scheduler.suspended == 0
+        assert db._scheduler.claims.suspended == 0
         monkeypatch.undo()
         db.compact_range()
         db.compact_range(b"a", b"b", wait=False)
         db._scheduler.wait_idle()
         db[b"a"] = b"1"
-        db._scheduler.pause_compaction()  # and forgotten, as by an interrupt right behind it
+        db._manual.pause_compaction()  # and forgotten, as by an interrupt right behind it
         db._scheduler.wait_idle()
-        assert db._scheduler.suspended == 0
+        assert db._scheduler.claims.suspended == 0
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -338,7 +338,7 @@ def test_compact_range_waited_for_a_compaction_whose_work_it_did_once_more(tmp_p
         assert len(db) == 900
         db[b"a"] = b"1"  # no harm was done
         numbers = {f"{f.number:06d}.sst" for f in db._versions.current.files()}
-        assert {p.name for p in path.glob("*.sst")} == numbers
+        wait_until(lambda: {p.name for p in path.glob("*.sst")} == numbers)
     assert lsmkv.verify(path)
 
 
@@ -393,19 +393,19 @@ def test_a_compaction_that_was_given_up_claimed_its_table_again(tmp_path, monkey
     monkeypatch.setattr(Jobs, "_run_plan", run_until_given_up)
     with lsmkv.open(tmp_path / "db", max_background_jobs=1) as db:
         scheduler, rested_on = db._scheduler, [None]
-        rest, run_manual, wait_change = scheduler._wait_for_work, scheduler.run_manual, scheduler._wait_change
+        rest, run, wait_change = scheduler._wait_for_work, db._manual.run, scheduler.wait_change
 
         def resting():
             rested_on[0] = db._versions.current
             return rest()
 
         def chosen(result=None):
-            wait_until(lambda: scheduler.busy or rested_on[0] is db._versions.current)
+            wait_until(lambda: scheduler.claims.running or rested_on[0] is db._versions.current)
             return result
 
         monkeypatch.setattr(scheduler, "_wait_for_work", resting)
-        monkeypatch.setattr(scheduler, "run_manual", lambda *a: chosen(run_manual(*a)))
-        monkeypatch.setattr(scheduler, "_wait_change", lambda *a: chosen(wait_change(*a)))
+        monkeypatch.setattr(db._manual, "run", lambda *a: chosen(run(*a)))
+        monkeypatch.setattr(scheduler, "wait_change", lambda *a: chosen(wait_change(*a)))
         fill_and_delete_half(db, 1000)
         db.compact_range()
         assert [plan.reason for plan in given_up] == ["bottom tombstones"]
@@ -429,7 +429,7 @@ def fill_and_delete_half(db, count, size=100):
 
 
 def steps_of(db, span=EVERYTHING):
-    return _Steps(db._scheduler, span, db._scheduler.pause_compaction())
+    return CompactRange(db._scheduler, span, db._manual.pause_compaction())
 
 
 def pick(steps, version, busy):
@@ -445,11 +445,11 @@ def test_while_compact_range_waits_only_what_conflicts_with_its_step_is_held_bac
         steps = steps_of(db, KeyRange(b"a", b"e"))
         assert pick(steps, version, [running]) is None
         assert str(steps.wanted) == "compact L1->L2 [1 + 3] manually"
-        held = [plan for plan, _ in scheduler.wanted.values()]
-        assert held == [steps.wanted] and scheduler.suspended == 0
+        held = [plan for plan, _ in scheduler.claims.wanted.values()]
+        assert held == [steps.wanted] and scheduler.claims.suspended == 0
         assert str(choose(version, db.options, held)) == "compact L1->L2 [2 + 4] tombstones"
         assert pick(steps, version, []) == held[0]
-        assert not scheduler.wanted
+        assert not scheduler.claims.wanted
 
 
 def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_turn(tmp_path):
@@ -460,7 +460,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         version = tree("L0: 9[a-z] 8[a-z]\n" + below)
         steps = steps_of(db)
         steps._level = 1
-        db._scheduler._pressure = Pressure(0, True)
+        db._scheduler.stalls.pressure = Pressure(0, True)
         merge, step = "compact L0->L1 [9,8 + 1,2] manually", "compact L1->L2 [1,2 + 3,4] manually"
         assert [str(pick(steps, version, [])) for _ in range(2)] == [merge, step]
         steps._after = b""
@@ -469,7 +469,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         assert [str(pick(steps, version, [running])) for _ in range(3)] == [merge] * 3
         assert str(pick(steps, version, [])) == step
         steps._after = b""
-        db._scheduler._pressure = Pressure(0, False)
+        db._scheduler.stalls.pressure = Pressure(0, False)
         assert str(pick(steps, version, [])) == step
 
 
@@ -480,13 +480,13 @@ def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_given_up(tmp_path, g
         merge = CompactionPlan(Kind.COMPACT, 0, 1, upper=version.levels[0], lower=version.levels[1], reason="l0 count")
         wanted = CompactionPlan(Kind.COMPACT, 1, 2, upper=version.levels[1], reason=MANUAL)
         with scheduler.versions.lock:
-            scheduler.busy.append((merge, 0))
+            scheduler.claims.add(merge)
             for stopped in (True, False):
-                scheduler._pressure = Pressure(0, stopped)
-                scheduler._wait_unblocked(wanted, EVERYTHING)
+                scheduler.stalls.pressure = Pressure(0, stopped)
+                db._manual._wait_unblocked(wanted, EVERYTHING)
                 assert len(given_up) == (not stopped)
-            scheduler.busy.clear()
-            scheduler._pressure = Pressure(0, False)
+            scheduler.claims.running.clear()
+            scheduler.stalls.pressure = Pressure(0, False)
             scheduler.jobs.forget(merge)
 
 
@@ -523,7 +523,7 @@ def test_several_compact_ranges_beside_writers_that_are_stopped_again_and_again(
             finally:
                 ended.set()
             writer.result(60)
-        assert db._scheduler.suspended == 0 and not db._scheduler.wanted
+        assert db._scheduler.claims.suspended == 0 and not db._scheduler.claims.wanted
         assert dict(db.items()) == model
         assert db.background.errors == 0
 
