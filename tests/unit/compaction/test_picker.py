@@ -1,12 +1,11 @@
 import pytest
 from treetext import show, tree
 
-from lsmkv.options import KIB, MAX_LEVELS, Options
 from lsmkv.compaction.picker import (
     NO_HINTS,
+    CompactionPlan,
     Hints,
     Kind,
-    CompactionPlan,
     base_bytes,
     choose,
     choose_range,
@@ -15,6 +14,7 @@ from lsmkv.compaction.picker import (
     pending_bytes,
     wanted_shift,
 )
+from lsmkv.options import KIB, MAX_LEVELS, Options
 from lsmkv.version.version import KeyRange
 
 # Sizes in the texts are plain numbers, so the options count in the same unit: a base of 16 KiB is one merge

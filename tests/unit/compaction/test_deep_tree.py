@@ -6,9 +6,9 @@ import random
 import pytest
 
 import lsmkv
-from lsmkv.version.edit import VersionEdit
+from lsmkv.compaction.picker import CompactionPlan, Kind
 from lsmkv.options import MAX_LEVELS
-from lsmkv.compaction.picker import Kind, CompactionPlan
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import EVERYTHING
 
 DEEP = {

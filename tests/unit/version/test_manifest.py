@@ -6,11 +6,10 @@ from treetext import parse_file, show
 
 import lsmkv
 from lsmkv import files
+from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv.filenames import manifest_path
 from lsmkv.version import current, manifest, version_set
 from lsmkv.version.edit import VersionEdit
-from lsmkv.errors import CorruptionError, Error, IOError
-from lsmkv.filenames import manifest_path
-from lsmkv.errors import SyncError
 from lsmkv.version.manifest import HEAD_BYTES, ManifestWriter, read_manifest
 
 FIRST = VersionEdit(seed=77, next_file=10, last_seq=5, log_number=3, added=((1, parse_file("1[a-z]")),))

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from lsmkv.filters.planner import LevelShape, designed_fpr, memory_bytes, summed_fpr
 from lsmkv.filters.policy import (
     FilterPolicy,
     FilterState,
@@ -14,7 +15,6 @@ from lsmkv.filters.policy import (
     observe,
 )
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.filters.planner import LevelShape, designed_fpr, memory_bytes, summed_fpr
 from lsmkv.version.version import FileMeta, Version
 
 LOAD = re.compile(r"L(\d): (\d+)k?(?: x(\d+))?(?: reach=([\d.]+))?(?: wasted=([\d.]+))?\Z")
@@ -134,9 +134,7 @@ def test_for_hits_with_auto_spends_the_budget_above_the_bottom():
     assert memory_bytes(above, found.bits[:3]) == pytest.approx(1_000_000, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("wasted", "low", "high"), [(1.0, 10, 10), (0.5, 8, 9), (0.1, 4.5, 5.5), (0.005, 0, 0)]
-)
+@pytest.mark.parametrize(("wasted", "low", "high"), [(1.0, 10, 10), (0.5, 8, 9), (0.1, 4.5, 5.5), (0.005, 0, 0)])
 def test_auto_for_hits_gives_the_bottom_what_its_misses_deserve(wasted, low, high):
     found = policy(f"L1: 500\nL2: 5000 reach=1.0 wasted={wasted}", optimize_filters_for_hits="auto")
     assert low <= found.bits_for(2, bottommost=True) <= high

@@ -9,8 +9,8 @@ import pytest
 
 import lsmkv
 from lsmkv import files
-from lsmkv.version import manifest
 from lsmkv.db import DB
+from lsmkv.version import manifest
 from lsmkv.version.manifest import ManifestWriter
 from lsmkv.version.version_set import VersionSet
 
