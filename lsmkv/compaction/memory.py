@@ -1,5 +1,5 @@
-"""How the write buffers and the block cache share memory. Called after anything that changes who needs it: a
-rotation's flush begins or ends, an option changes.
+"""How the write buffers and the block cache share memory. Called when their needs change: the flush of a memtable
+begins or ends, an option changes.
 """
 
 from __future__ import annotations

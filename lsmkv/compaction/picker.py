@@ -27,7 +27,7 @@ TOMBSTONE_SHARE = 0.5
 BOTTOM_TOMBSTONE_SHARE = 0.25
 
 # The reason of plans that a caller asked for.
-MANUAL = "manually"
+MANUAL = "manual"
 
 
 class Kind(Enum):

@@ -34,7 +34,7 @@ __all__ = [
     "summed_fpr",
 ]
 
-# Beyond this (a rate of 0.0009 %) a filter costs time and memory for nothing measurable.
+# Beyond this (a rate of 0.0009 %) a larger filter costs time and memory and saves nothing measurable.
 MAX_SOLVED_BITS = 30.0
 _STEP = 0.05
 

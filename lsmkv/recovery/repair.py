@@ -108,7 +108,7 @@ class _Repair:
     # With a manifest ----------------------------------------------------------------------------------------
 
     def _readable_state(self) -> ManifestState | None:
-        """The state of the manifest that CURRENT names, or of the newest one if CURRENT is lost. None if it is damaged."""
+        """The state of the manifest that CURRENT names, or of the newest one without CURRENT. None if it is damaged."""
         try:
             number = read_current(self.directory)
         except (CorruptionError, FileNotFoundError) as error:

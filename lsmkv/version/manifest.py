@@ -129,7 +129,7 @@ def head_damage(data: bytes, number: int) -> str | None:
     for (_, end), (start, _) in zip(used, ends, strict=True):
         if any(data[end:start]):
             return f"unexpected bytes between offsets {end} and {start}"
-    return None if valid else "no slot says what is synced"
+    return None if valid else "no slot holds the synced offset"
 
 
 def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[Record]:

@@ -193,7 +193,7 @@ def test_while_compact_range_waits_only_what_conflicts_with_its_step_is_held_bac
         running = CompactionPlan(Kind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")
         steps = steps_of(db, KeyRange(b"a", b"e"))
         assert pick(steps, version, [running]) is None
-        assert str(steps.wanted) == "compact L1->L2 [1 + 3] manually"
+        assert str(steps.wanted) == "compact L1->L2 [1 + 3] manual"
         held = [plan for plan, _ in scheduler.claims.wanted.values()]
         assert held == [steps.wanted] and scheduler.claims.suspended == 0
         assert str(choose(version, db.options, held)) == "compact L1->L2 [2 + 4] tombstones"
@@ -205,12 +205,12 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
     with lsmkv.open(tmp_path / "db") as db:
         below = "L1: 1[a-c] 2[x-z]\nL2: 3[a-d]60000 4[w-z]60000"
         steps = steps_of(db)
-        assert str(pick(steps, tree(below), [])) == "compact L1->L2 [1,2 + 3,4] manually"
+        assert str(pick(steps, tree(below), [])) == "compact L1->L2 [1,2 + 3,4] manual"
         version = tree("L0: 9[a-z] 8[a-z]\n" + below)
         steps = steps_of(db)
         steps._level = 1
         db._scheduler.stalls.pressure = Pressure(0, True)
-        merge, step = "compact L0->L1 [9,8 + 1,2] manually", "compact L1->L2 [1,2 + 3,4] manually"
+        merge, step = "compact L0->L1 [9,8 + 1,2] manual", "compact L1->L2 [1,2 + 3,4] manual"
         assert [str(pick(steps, version, [])) for _ in range(2)] == [merge, step]
         steps._after = b""
         running = CompactionPlan(Kind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")

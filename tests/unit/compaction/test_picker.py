@@ -250,9 +250,9 @@ def test_by_hand_every_level_comes_down_and_the_last_loses_its_deletes():
         L2: 3[a-b]60000 4[m-z]/1d
     """)
     everything = KeyRange(None, None)
-    assert str(choose_range(version, OPTIONS, 0)) == "compact L0->L1 [9,8 + 1,2] manually"
-    assert str(choose_range(version, OPTIONS, 0, KeyRange(b"y", b"z"))) == "move L0->L1 [8] manually"
-    assert str(choose_range(version, OPTIONS, 1)) == "compact L1->L2 [1,2 + 3,4] manually"
-    assert str(choose_range(version, OPTIONS, 2)) == "compact L2->L2 [4] manually"
+    assert str(choose_range(version, OPTIONS, 0)) == "compact L0->L1 [9,8 + 1,2] manual"
+    assert str(choose_range(version, OPTIONS, 0, KeyRange(b"y", b"z"))) == "move L0->L1 [8] manual"
+    assert str(choose_range(version, OPTIONS, 1)) == "compact L1->L2 [1,2 + 3,4] manual"
+    assert str(choose_range(version, OPTIONS, 2)) == "compact L2->L2 [4] manual"
     assert choose_range(version, OPTIONS, 2, everything, after=b"zz") is None
     assert choose_range(version, OPTIONS, 1, KeyRange(b"e", b"k")) is None
