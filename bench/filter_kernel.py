@@ -19,7 +19,6 @@ from typing import Any
 
 from lsmkv_ext.filter.bloom import BlockedBloom, simd, use_simd
 from lsmkv_ext.filter.curve import bits_for_fpr, designed_fpr
-from lsmkv_ext.unblocked import Probes
 
 from .native.classic_bloom import BlockedFilter, ClassicFilter, Probes
 from .standalone import make_parser, print_figures, thread_seconds

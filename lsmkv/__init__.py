@@ -1,7 +1,7 @@
 """lsmkv: an embedded, ordered, crash-safe key-value store.
 
->>> import lsmkv                                   # doctest: +SKIP
->>> with lsmkv.open("people.db") as db:            # doctest: +SKIP
+>>> import lsmkv
+>>> with lsmkv.open("people.db") as db:
 ...     db[b"ada"] = b"1815"
 ...     db.get(b"ada")
 b'1815'
@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lsmkv.db import DB, Snapshot
+from lsmkv.db import DB
 from lsmkv.errors import (
     ClosedError,
     CorruptionError,
@@ -25,17 +25,19 @@ from lsmkv.errors import (
     OptionError,
     ReadOnlyError,
 )
-from lsmkv.recovery.maintenance import Report, destroy, verify
-from lsmkv.stats.metrics import Stats
+from lsmkv.filters.planner import plan
 from lsmkv.open_database import open_database
 from lsmkv.options import Options
-from lsmkv.filters.planner import plan
+from lsmkv.recovery.destroy import destroy
 from lsmkv.recovery.repair import RepairReport, repair
+from lsmkv.recovery.verify import Report, verify
+from lsmkv.snapshot import Snapshot
 from lsmkv.stats.introspect import Explain
+from lsmkv.stats.metrics import Stats
 from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.read.cursor import Cursor
 from lsmkv_ext.read.iterator import Iterator
-from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.table.sst import SSTReader, SSTWriter
 
 __version__ = "0.1.0"
@@ -78,10 +80,15 @@ def open(
     options: Options | Mapping[str, Any] | None = None,
     **opts: Any,
 ) -> DB:
-    """Opens the database in the folder `path`.
+    """Open the database in the folder `path` and return it as a `DB`.
 
-    `flag` is dbm's: "r" reads only (also beside a writer), "w" writes, "c" creates it where it is missing,
-    "n" always
-    starts an empty one. Options come as an `Options` (or a mapping), as keywords, or both; keywords win.
+    `flag` is as in `dbm`: "r" reads, also beside a writer; "w" writes; "c" creates a missing database; "n" always
+    starts an empty one. Options come as an `Options` or a mapping, as keywords, or both; keywords win.
+
+    Raises `LockError` if another handle writes to it, `CorruptionError` if its files are damaged, `IOError` if it is
+    missing or the disk fails, and `OptionError` for a wrong option.
+
+    >>> with lsmkv.open("people.db", write_buffer_size=1 << 20) as db:
+    ...     db[b"ada"] = b"1815"
     """
     return open_database(os.fspath(path), flag, Options.of(options, opts))

@@ -1,6 +1,4 @@
-"""A checkpoint: a second database with the state of one moment. Tables never change, so hard links
-suffice.
-"""
+"""Checkpoint: a second database with the state of one moment. Tables never change, so hard links suffice."""
 
 from __future__ import annotations
 
@@ -13,34 +11,25 @@ from contextlib import contextmanager, suppress
 
 from lsmkv import filenames
 from lsmkv.errors import IOError
-from lsmkv.version.manifest import (
-    ManifestState,
-    ManifestWriter,
-    io_errors,
-    is_named,
-    open_above_stdio,
-    replace_file,
-    snapshot_edit,
-    sync_directory,
-    sync_file,
-    write_current,
-)
+from lsmkv.files import io_errors, is_named, open_above_stdio, replace_file, sync_directory, sync_file
+from lsmkv.version.current import write_current
+from lsmkv.version.manifest import ManifestState, ManifestWriter, snapshot_edit
 from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.table.table import Table
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.table.table import Table
 
-# Errors of link(2) that mean "not here", not "not at all".
+# Errors of link(2) for files that can still be copied.
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
 
 
-# The folder inside `dest`.checkpoint that becomes `dest`. No database looks like that, so what a killed checkpoint left
-# there is known to be ours.
+# The folder inside `dest`.checkpoint that becomes `dest`. No database looks like that, so the remains of a killed
+# checkpoint are known to be ours.
 PARTIAL = "partial"
 
 
 def create(versions: VersionSet, dest: str) -> None:
-    """Builds in a folder beside `dest` and renames it: `dest` is a whole database or not there."""
+    """Builds in a folder beside `dest` and renames it: `dest` is a whole database or missing."""
     with io_errors("checkpoint", dest):
         _refuse_existing(dest)
         with _working_folder(dest) as working:
@@ -76,11 +65,11 @@ def _working_folder(dest: str) -> Iterator[str]:
 
 
 def _remove_left_over(around: str, working: str) -> None:
-    """What a killed checkpoint left. Refuses a folder with anything else in it."""
+    """Removes the remains of a killed checkpoint. Refuses a folder with anything else in it."""
     inside = os.listdir(working) if os.path.lexists(working) else []
     strangers = {*os.listdir(around)} - {PARTIAL} or {name for name in inside if filenames.parse(name) is None}
     if strangers:
-        raise IOError(errno.EEXIST, f"holds {min(strangers)}, which is not of a checkpoint", around)
+        raise IOError(errno.EEXIST, f"holds {min(strangers)}, which no checkpoint made", around)
     if os.path.lexists(working):
         shutil.rmtree(working)
 
@@ -98,7 +87,7 @@ def _lock_folder(path: str) -> int:
         except BlockingIOError:
             os.close(fd)
             raise IOError(errno.EBUSY, "another checkpoint to this place is under way", path) from None
-        # The checkpoint that had it is done and removed it.
+        # Another checkpoint ended and removed the folder.
         os.close(fd)
 
 
@@ -111,9 +100,7 @@ def _build(versions: VersionSet, working: str) -> None:
     version, seed, last_seq, held = uninterruptible(moment)
     try:
         for f in version.files():
-            link_or_copy(
-                filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number)
-            )
+            link_or_copy(filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number))
         highest = max((f.number for f in version.files()), default=0)
         state = ManifestState(0, version, seed=seed, next_file=highest + 2, last_seq=last_seq, logged=False)
         ManifestWriter(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()

@@ -1,6 +1,6 @@
-"""Names of the files in a database folder, and the strict way back from a name.
+"""Names of the files in a database folder.
 
-Only names that `parse` recognises are ever opened because a file said so, or deleted.
+Only files whose name `parse` recognises are opened because another file names them, or deleted.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _SUFFIXES = {"sst": Kind.TABLE, "wal": Kind.LOG, "wal.tmp": Kind.TEMPORARY}
 
 
 def folder_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
-    """Absolute, so that a later chdir does not move the database. The empty path would be the current folder,
-    which nobody means.
+    """The absolute path: a later chdir must not move the database. Raises IOError for the empty path, which would be
+    the current folder.
     """
     name = os.fsdecode(path)
     if not name:
@@ -83,7 +83,7 @@ def manifest_path(directory: str, number: int) -> str:
 
 
 def parse(name: str) -> tuple[Kind, int] | None:
-    """(kind, number) of a file of ours, None for anything else. Numberless kinds have number 0."""
+    """(kind, number) of a file of ours, None for anything else. The number is 0 for kinds without one."""
     if name in _FIXED:
         return _FIXED[name], 0
     if name in _TEMPORARY:

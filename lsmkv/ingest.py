@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
-from lsmkv.version.edit import VersionEdit
-from lsmkv.errors import CorruptionError, IOError, SyncError
-from lsmkv.version.manifest import io_errors, open_above_stdio, sync_directory, sync_file
 from lsmkv.compaction.picker import CompactionPlan
+from lsmkv.errors import CorruptionError, IOError, SyncError
+from lsmkv.files import io_errors, open_above_stdio, sync_directory, sync_file
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.table.table import Table
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 
 def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
-    """All of them or none. With `move` the given files are gone afterwards, else they are copied or
-    linked.
-    """
+    """Adds all tables or none. With `move` the given files are linked and removed, else they are copied."""
     if not paths:
         return
     versions = db._versions
@@ -51,7 +49,7 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
 
 
 def _remove_sources(paths: Sequence[str]) -> None:
-    """All that can be removed, whatever becomes of the others; they are in the database either way."""
+    """Removes every file that can be removed; all of them are in the database."""
     failed: OSError | None = None
     for path in paths:
         try:
@@ -64,7 +62,7 @@ def _remove_sources(paths: Sequence[str]) -> None:
 
 
 def check_sources(paths: Sequence[str]) -> None:
-    """Sound tables that do not overlap each other."""
+    """Raises unless all are sound tables that do not overlap each other."""
     tables = [Table(path) for path in paths]
     for table in tables:
         if table.smallest is None:
@@ -72,18 +70,14 @@ def check_sources(paths: Sequence[str]) -> None:
         findings = verify_table(table, deep=True)
         if findings:
             raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
-    spans = sorted(
-        ((table.meta.range, table.path) for table in tables), key=lambda pair: pair[0].start or b""
-    )
+    spans = sorted(((table.meta.range, table.path) for table in tables), key=lambda pair: pair[0].start or b"")
     for low, high in pairwise(spans):
         if not low[0].before(high[0]):
             raise ValueError(f"{low[1]} and {high[1]} overlap")
 
 
 def place(source: str, target: str, move: bool) -> None:
-    """A durable file under its new name. Only a moved file is linked: a kept one may be changed by
-    its owner.
-    """
+    """Creates a durable `target`. Only a moved file is linked: the owner of a kept one may change it."""
     if move:
         try:
             os.link(source, target, follow_symlinks=False)
@@ -101,13 +95,11 @@ def place(source: str, target: str, move: bool) -> None:
 
 
 def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
-    """Older writes are flushed first, so that the tables are newer than all of them; then they
-    enter at once.
-    """
+    """Flushes older writes first, so the tables are newer than all of them; then adds the tables at once."""
     versions, scheduler = db._versions, db._scheduler
     with db._exclusive():
         db._require_writable()
-        # An empty memtable has an empty log, which may begin anywhere: within a log the tables' number would be a gap.
+        # Within a log the tables' sequence number would be a gap; an empty log may begin anywhere.
         if not db._active.empty:
             db._rotate_active()
         for memtable in list(versions.immutables):
@@ -115,7 +107,7 @@ def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
         seq = db._last_seq + 1
         with versions.commit, versions.lock:
             tables, files = _open(versions, numbers, seq)
-            level = _level_for(versions.current, scheduler.busy_now(), files)
+            level = _level_for(versions.current, scheduler.claims.plans(), files)
             edit = VersionEdit(added=tuple((level, f) for f in files), last_seq=seq, reason="ingest")
             versions.apply(edit, tables, outputs=outputs)
     scheduler.update_pressure()
@@ -125,16 +117,14 @@ def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
 def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[Table], list[FileMeta]]:
     tables, files = [], []
     for number in numbers:
-        path = filenames.table_path(versions.directory, number)
-        charge = versions.options.cache_index_and_filter_blocks
-        table = Table(path, number, versions.cache, versions.fds, global_seq=seq, charge=charge)
+        table = versions.open_table(number, seq)
         tables.append(table)
         files.append(table.meta)
     return tables, files
 
 
 def _level_for(version: Version, busy: Sequence[CompactionPlan], files: Sequence[FileMeta]) -> int:
-    """The deepest level that nothing above it hides and nothing in it overlaps; L0 where in doubt."""
+    """The deepest level with nothing that overlaps in it or above it; L0 while a running plan overlaps."""
     if any(plan.inputs and plan.span.overlaps(f.range) for plan in busy for f in files):
         return 0
     best = 0

@@ -1,5 +1,5 @@
-"""The databases that are open in this process: closed at the interpreter's exit, disowned in a
-forked child.
+"""The databases that are open in this process. They are closed at the interpreter's exit and forgotten in a forked
+child, where the engine refuses every call by itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ log = logging.getLogger("lsmkv")
 
 class Handle(Protocol):
     def _close_at_exit(self) -> None: ...
-    def _forked(self) -> None: ...
 
 
+# GIL-protected: _open
 _open: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
 
 
@@ -37,11 +37,5 @@ def _at_exit() -> None:
             log.exception("closing a database at exit failed")
 
 
-def _after_fork_in_child() -> None:
-    for handle in list(_open.values()):
-        handle._forked()
-    _open.clear()
-
-
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_open.clear)

@@ -1,7 +1,7 @@
-"""One writer per database: LOCK by flock across processes, and a registry by real path within one.
+"""One writer per database: a flock on LOCK across processes, a registry by real path within one.
 
-A flock can only be tested by taking it, which would keep a writer out. The writer therefore also holds a record lock
-(of the open file, F_OFD_SETLK) on LOCK: F_OFD_GETLK tests it without taking it.
+Testing a flock means taking it, which would keep a writer out. So the writer also holds a record lock of the open file
+(F_OFD_SETLK) on LOCK, which F_OFD_GETLK tests without taking it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 
 from lsmkv import filenames
 from lsmkv.errors import LockError
-from lsmkv.version.manifest import is_named, open_above_stdio
+from lsmkv.files import is_named, open_above_stdio
 from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -25,7 +25,7 @@ _held: dict[str, DatabaseLock] = {}
 
 
 class DatabaseLock:
-    """Held from construction to `release`. In a forked child it is nobody's: the parent keeps it."""
+    """Held from construction to `release`. After a fork the parent keeps it and the child does not have it."""
 
     def __init__(self, directory: str) -> None:
         self.directory = os.path.realpath(directory)
@@ -57,7 +57,7 @@ class DatabaseLock:
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     raise LockError(error.errno, "another process has the database open", path) from None
                 raise
-            # `destroy` removed the file before we had its lock.
+            # `destroy` removed the file before this process had its lock.
             os.close(fd)
 
     def release(self) -> None:
@@ -71,8 +71,7 @@ class DatabaseLock:
                 _held.pop(self.directory, None)
 
     def _abandon(self) -> None:
-        # Closing the child's copy leaves the parent's lock in place; keeping it would outlive the parent's
-        # close.
+        # Closing the child's copy leaves the parent's lock in place; an open copy would outlive the parent's close.
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

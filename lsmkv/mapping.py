@@ -1,4 +1,4 @@
-"""keys(), values() and items(): ordered views over a range. Iterating one again starts a new scan."""
+"""The mapping protocol over an ordered store: keys(), values() and items() as views of a range."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ T = TypeVar("T", covariant=True)
 Key = bytes | bytearray | memoryview
 
 
+def optional_bytes(key: Key | None) -> bytes | None:
+    return None if key is None else as_bytes(key)
+
+
 class Scannable(Protocol):
-    """What a view reads from: a database, a snapshot, or either below a prefix."""
+    """The source of a view: a database, a snapshot, or either with a prefix."""
 
     def get(self, key: Any, default: Any = None) -> Any: ...
     def __contains__(self, key: object) -> bool: ...
@@ -32,9 +36,7 @@ class Scannable(Protocol):
 
 @dataclass(frozen=True)
 class Span:
-    """The keys from `start` up to, not including, `stop`, of those with `prefix`; in order, or from
-    the back.
-    """
+    """The keys with `prefix` from `start` up to, not including, `stop`, in ascending or `reverse` order."""
 
     start: Key | None = None
     stop: Key | None = None
@@ -75,7 +77,7 @@ class _View(Generic[T]):
         return self._scan(span, keys=self._keys, values=self._values)
 
     def __len__(self) -> int:
-        """Exact, by a scan."""
+        """Exact; takes a scan."""
         return count(self._scan(self._span, keys=True, values=False))
 
     def __bool__(self) -> bool:
@@ -97,7 +99,7 @@ class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
     _keys = False
 
     def __contains__(self, value: object) -> bool:
-        """By a scan."""
+        """Takes a scan."""
         return any(value == found for found in self)
 
 
@@ -110,7 +112,7 @@ class ItemsView(_View[tuple[bytes, bytes]], collections.abc.ItemsView[bytes, byt
 
 
 def count(scan: Iterator[Any]) -> int:
-    """How many items an iterator still has; by its own `skip` where it has one, which makes no objects."""
+    """Counts the remaining items of an iterator, by its `skip` if it has one, which creates no objects."""
     skip = getattr(scan, "skip", None)
     if skip is None:
         return sum(1 for _ in scan)
@@ -121,9 +123,7 @@ def count(scan: Iterator[Any]) -> int:
 
 
 class OrderedMapping:
-    """The reading half of a mapping in key order, from `iterator` alone. Mixed into databases and
-    snapshots.
-    """
+    """The reads of a mapping in key order, built on `iterator`. A mixin of databases and snapshots."""
 
     def keys(
         self: Scannable,
@@ -133,6 +133,14 @@ class OrderedMapping:
         prefix: Key | None = None,
         reverse: bool = False,
     ) -> KeysView:
+        """Return a view of the keys from `start` up to, not including, `stop`, in key order.
+
+        `prefix` limits it to keys that begin with it, `reverse` turns the order. Iterating it again starts a new scan.
+
+        >>> db.put(b"ada", b"1815")
+        >>> list(db.keys(b"a", b"b"))
+        [b'ada']
+        """
         return KeysView(self, Span(start, stop, prefix, reverse))
 
     def values(
@@ -143,6 +151,14 @@ class OrderedMapping:
         prefix: Key | None = None,
         reverse: bool = False,
     ) -> ValuesView:
+        """Return a view of the values from `start` up to, not including, `stop`, in key order.
+
+        `prefix` limits it to keys that begin with it, `reverse` turns the order. Iterating it again starts a new scan.
+
+        >>> db.put(b"ada", b"1815")
+        >>> list(db.values(prefix=b"a"))
+        [b'1815']
+        """
         return ValuesView(self, Span(start, stop, prefix, reverse))
 
     def items(
@@ -153,6 +169,14 @@ class OrderedMapping:
         prefix: Key | None = None,
         reverse: bool = False,
     ) -> ItemsView:
+        """Return a view of the key-value pairs from `start` up to, not including, `stop`, in key order.
+
+        `prefix` limits it to keys that begin with it, `reverse` turns the order. Iterating it again starts a new scan.
+
+        >>> db.put(b"ada", b"1815")
+        >>> list(db.items(reverse=True))
+        [(b'ada', b'1815')]
+        """
         return ItemsView(self, Span(start, stop, prefix, reverse))
 
     def __iter__(self: Scannable) -> Iterator[bytes]:
@@ -162,7 +186,7 @@ class OrderedMapping:
         return self.iterator(include_value=False, reverse=True)
 
     def __len__(self: Scannable) -> int:
-        """Exact, by a scan over all keys."""
+        """Exact; takes a scan over all keys."""
         return count(self.iterator(include_value=False))
 
     def __bool__(self: Scannable) -> bool:

@@ -1,16 +1,16 @@
-"""From a path and a flag to an open database."""
+"""`lsmkv.open`: from a path and a flag to an open database. Takes the lock file and passes it to the DB."""
 
 from __future__ import annotations
 
 import errno
 
 from lsmkv import filenames, ownership
-from lsmkv.recovery import maintenance, recovery
 from lsmkv.db import DB
 from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
-from lsmkv.recovery.recovery import RecoveryReport
+from lsmkv.recovery import open_reader, open_writer, stored_state
+from lsmkv.recovery.destroy import remove_files
 from lsmkv_ext.port.finalization import require_running
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -21,7 +21,7 @@ def open_database(path: str, flag: str, options: Options) -> DB:
     try:
         directory = filenames.folder_path(path)
         require_running()
-        # An interrupt ends the wait. What is then opened for nobody closes itself.
+        # An interrupt ends the wait; the database then opened closes itself when collected.
         return uninterruptible(lambda: _open(directory, flag, options))
     except Error:
         raise
@@ -30,22 +30,21 @@ def open_database(path: str, flag: str, options: Options) -> DB:
 
 
 def _open(directory: str, flag: str, options: Options) -> DB:
-    if flag in ("r", "w") and not recovery.exists(directory):
+    if flag in ("r", "w") and not stored_state.exists(directory):
         raise IOError(errno.ENOENT, "there is no database", directory)
     if flag == "r":
         return _open_for_reading(directory, options)
-    recovery.create_directory(directory)
-    if flag == "n" or not recovery.exists(directory):
+    open_writer.create_directory(directory)
+    if flag == "n" or not stored_state.exists(directory):
         ownership.refuse_strangers(directory)
     lock = DatabaseLock(directory)
     try:
-        if flag == "w" and not recovery.exists(directory):
-            # Destroyed before we had the lock.
+        if flag == "w" and not stored_state.exists(directory):
+            # Destroyed before this call had the lock.
             raise IOError(errno.ENOENT, "there is no database", directory)
         if flag == "n":
-            maintenance.remove_files(directory)
-        report = RecoveryReport()
-        versions = recovery.open_for_writing(directory, options, report)
+            remove_files(directory)
+        versions, report = open_writer.open_for_writing(directory, options)
         return DB(versions, report, lock, versions.state.last_seq)
     except BaseException:
         lock.release()
@@ -53,6 +52,5 @@ def _open(directory: str, flag: str, options: Options) -> DB:
 
 
 def _open_for_reading(directory: str, options: Options) -> DB:
-    report = RecoveryReport()
-    versions = recovery.open_for_reading(directory, options, report)
+    versions, report = open_reader.open_for_reading(directory, options)
     return DB(versions, report, None, versions.state.last_seq)

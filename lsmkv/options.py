@@ -1,6 +1,6 @@
-"""Options: one frozen value, validated once when it is made.
+"""Options: one frozen value, validated when it is created.
 
-A wrong name is answered with the nearest right one, a wrong value with what is allowed.
+The error for a wrong name suggests the nearest right one; the error for a wrong value says what is allowed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ PrefixExtractor = int | bytes | None
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Everything that can be set on a database. The defaults need no tuning for 10 thousand or 100 million
-    records.
+    """The options of a database. Frozen; every option has a default that suits 10 thousand to 100 million records.
+
+    docs/options.md describes each one. Raises `OptionError` for an unknown name or a wrong value.
+
+    >>> lsmkv.Options(bits_per_key=12).bits_per_key
+    12.0
     """
 
     write_buffer_size: int = 64 * MIB
@@ -61,7 +65,7 @@ class Options:
     stats_export: bool = False
 
     def __new__(cls, **values: Any) -> Options:
-        # Before the generated __init__, which would answer with a TypeError and no better name.
+        # Before the generated __init__, whose TypeError suggests no better name.
         for name in values:
             _require_known(name)
         return super().__new__(cls)
@@ -79,19 +83,23 @@ class Options:
 
     @property
     def row_bytes(self) -> int:
-        """What the row cache gets, out of block_cache_size unless it has a size of its own."""
+        """Bytes of the row cache: `row_cache_size`, or a share of `block_cache_size`."""
         if self.row_cache_size is not None:
             return self.row_cache_size
         return min(LARGEST_ROW_SHARE, self.block_cache_size // 16)
 
     @property
     def block_bytes(self) -> int:
-        """What is left of block_cache_size for blocks."""
+        """Bytes of `block_cache_size` that remain for blocks."""
         return self.block_cache_size - (self.row_bytes if self.row_cache_size is None else 0)
 
     @classmethod
     def of(cls, base: Options | Mapping[str, Any] | None, changes: Mapping[str, Any]) -> Options:
-        """`base` (or the defaults) with `changes` on top."""
+        """Return `base`, or the defaults, with `changes` applied.
+
+        >>> lsmkv.Options.of({"block_size": 8192}, {"compression": None}).block_size
+        8192
+        """
         if base is None:
             base = cls()
         elif isinstance(base, Mapping):
@@ -101,22 +109,29 @@ class Options:
         return base.replace(**changes) if changes else base
 
     def replace(self, **changes: Any) -> Options:
+        """Return a copy with `changes` applied. Raises `OptionError` as the constructor does.
+
+        >>> lsmkv.Options().replace(block_size=8192).block_size
+        8192
+        """
         for name in changes:
             _require_known(name)
         return dataclasses.replace(self, **changes)
 
     def replace_live(self, **changes: Any) -> Options:
-        """Like `replace`, for a database that is open: only options that take effect without a reopen."""
+        """Return a copy as `replace` does; raise `OptionError` for an option that needs a reopen.
+
+        >>> lsmkv.Options().replace_live(bits_per_key=12).bits_per_key
+        12.0
+        """
         for name in changes:
             _require_known(name)
             if name not in LIVE:
-                raise OptionError(
-                    f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}"
-                )
+                raise OptionError(f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}")
         return dataclasses.replace(self, **changes)
 
     def compression_at(self, level: int) -> int:
-        """0 stored, 1 LZ4. In a list the last entry continues."""
+        """Return the compression of a level: 0 none, 1 LZ4. The last entry of a list continues."""
         value = self.compression
         if isinstance(value, tuple):
             value = value[min(level, len(value) - 1)]
@@ -124,7 +139,7 @@ class Options:
 
     @property
     def prefix(self) -> tuple[int, int]:
-        """(kind, argument) as the data plane takes it: 0 none, 1 first n bytes, 2 up to a separator byte."""
+        """The prefix extractor as (kind, argument): 0 none, 1 first n bytes, 2 up to a separator byte."""
         if self.prefix_extractor is None:
             return (0, 0)
         if isinstance(self.prefix_extractor, bytes):
@@ -132,6 +147,7 @@ class Options:
         return (1, self.prefix_extractor)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the options as plain data, for JSON."""
         result = dataclasses.asdict(self)
         if isinstance(self.prefix_extractor, bytes):
             result["prefix_extractor"] = {"separator": self.prefix_extractor[0]}
@@ -139,6 +155,7 @@ class Options:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
+        """Return the options that `to_dict` described."""
         values = dict(values)
         prefix = values.get("prefix_extractor")
         if isinstance(prefix, dict):
@@ -146,23 +163,22 @@ class Options:
         return cls().replace(**values)
 
     def encode(self) -> bytes:
-        """The OPTIONS file: a head line (format, length and checksum of the body), then the body as JSON."""
+        """Return the bytes of the OPTIONS file: a head line with format, length and checksum, then JSON."""
         body = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode()
         return _options_head(body) + body
 
     @classmethod
     def decode(cls, data: bytes, file: str = "OPTIONS") -> Options:
+        """Return the options of an OPTIONS file. Raises `CorruptionError`, which names `file`."""
         if len(data) > MAX_OPTIONS_BYTES:
-            raise CorruptionError(
-                f"options of {len(data)} bytes, at most {MAX_OPTIONS_BYTES} are valid", file, 0
-            )
+            raise CorruptionError(f"options of {len(data)} bytes, at most {MAX_OPTIONS_BYTES} are valid", file, 0)
         head, newline, body = data.partition(b"\n")
         if head + newline != _options_head(body):
             raise CorruptionError("options do not match their head line", file, 0)
         try:
             values = json.loads(body)
             if not values.keys() <= _CHECKS.keys():
-                # No guess at what was meant: nobody typed these names.
+                # No suggestion of a better name: nobody typed these.
                 raise ValueError("unknown options")
             return cls.from_dict(values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -172,7 +188,7 @@ class Options:
 MAX_OPTIONS_BYTES = 64 * KIB
 LARGEST_ROW_SHARE = 4 * MIB
 
-# Options whose new value is simply used from the next memtable, table or decision on.
+# Options that apply from the next memtable, table or decision on, without a reopen.
 LIVE = frozenset(
     {
         "write_buffer_size",

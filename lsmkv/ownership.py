@@ -1,7 +1,7 @@
-"""Which files of a folder are ours? Names prove little: other programs use 000005.sst, MANIFEST-000001 or OPTIONS, too.
+"""Which files of a folder are ours. Names prove little: other programs use 000005.sst, MANIFEST-000001 or OPTIONS too.
 
-A folder whose CURRENT is ours is a database, and every file with a name of ours belongs to it, damaged ones included.
-Without it a file is ours if what is in it shows that.
+A folder whose CURRENT is ours is a database, and every file with a name of ours belongs to it, damaged or not. Without
+such a CURRENT, a file is ours if its contents show it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import re
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
-from lsmkv.version.manifest import MAGIC, MAX_CURRENT_BYTES, open_to_read, read_bounded
+from lsmkv.files import open_to_read, read_bounded
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
+from lsmkv.version.current import MAX_CURRENT_BYTES
+from lsmkv.version.manifest import MAGIC
 from lsmkv_ext.wal.sync_watermark import damaged_offsets
 
 TABLE_MAGIC = b"lsmkvSST"  # the last bytes of a table
@@ -25,7 +27,7 @@ OUR_CURRENT = re.compile(rb"MANIFEST-[0-9]+ ")  # where LevelDB's has a line bre
 
 
 def is_database(directory: str) -> bool:
-    """Whether CURRENT is ours. It may be damaged behind the manifest's name."""
+    """Whether CURRENT is ours. Bytes after the manifest's name may be damaged."""
     try:
         current = read_bounded(os.path.join(directory, filenames.CURRENT), MAX_CURRENT_BYTES)
     except (FileNotFoundError, CorruptionError):
@@ -34,7 +36,7 @@ def is_database(directory: str) -> bool:
 
 
 def recognised(directory: str, name: str, kind: Kind) -> bool:
-    """Whether the contents show that the file is ours. An empty one has none to lose, one that is gone neither."""
+    """Whether the contents show that the file is ours. An empty or missing file counts: nothing can be lost."""
     path = os.path.join(directory, name)
     try:
         size = os.lstat(path).st_size
@@ -72,12 +74,14 @@ def _bytes_at(path: str, offset: int, n: int) -> bytes:
 
 
 def _begins(path: str, magic: bytes) -> bool:
-    """Also where a power cut left less of it, or zeros: creating a database writes this file before CURRENT."""
+    """Whether the file begins with `magic`, or with the part of it or the zeros that a power cut during creation
+    leaves.
+    """
     return magic.startswith(_bytes_at(path, 0, len(magic)).rstrip(b"\0"))
 
 
 def refuse_strangers(directory: str) -> None:
-    """Before a database is made in the folder: it would remove or replace the files of others."""
+    """Raises IOError if creating a database in the folder would remove or replace files of other programs."""
     if is_database(directory):
         return
     for name, kind, _ in filenames.list_directory(directory):

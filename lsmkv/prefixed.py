@@ -1,6 +1,4 @@
-"""A mapping over the keys of a database (or snapshot) that begin with a prefix; the prefix itself stays out
-of sight.
-"""
+"""A mapping over the keys of a database or snapshot that begin with a prefix. Its users see keys without the prefix."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from lsmkv_ext.port.compare import prefix_end
 
 
 class PrefixedIterator:
-    """An iterator of the whole, its keys cut."""
+    """An iterator of the database that strips the prefix from its keys."""
 
     def __init__(self, inner: Any, prefix: bytes, include_key: bool, include_value: bool) -> None:
         self._inner = inner
@@ -34,21 +32,27 @@ class PrefixedIterator:
         return self._strip(next(self._inner))
 
     def next(self) -> Any:
+        """Return the next item."""
         return self._strip(self._inner.next())
 
     def prev(self) -> Any:
+        """Return the previous item."""
         return self._strip(self._inner.prev())
 
     def seek(self, target: Key) -> None:
+        """Go to the first key at or after `target`."""
         self._inner.seek(self._prefix + as_bytes(target))
 
     def seek_to_start(self) -> None:
+        """Go before the first key."""
         self._inner.seek_to_start()
 
     def seek_to_stop(self) -> None:
+        """Go behind the last key."""
         self._inner.seek_to_stop()
 
     def close(self) -> None:
+        """Release the iterator's files."""
         self._inner.close()
 
     def __enter__(self) -> PrefixedIterator:
@@ -59,35 +63,41 @@ class PrefixedIterator:
 
 
 class PrefixedBatch:
-    """A write batch whose keys get the prefix."""
+    """A write batch that adds the prefix to its keys."""
 
     def __init__(self, inner: Any, prefix: bytes) -> None:
         self._inner = inner
         self._prefix = prefix
 
     def put(self, key: Key, value: Key) -> None:
+        """Add a put."""
         self._inner.put(self._prefix + as_bytes(key), value)
 
     def delete(self, key: Key) -> None:
+        """Add a delete."""
         self._inner.delete(self._prefix + as_bytes(key))
 
     def delete_range(self, start: Key | None, stop: Key | None) -> None:
+        """Add a delete of [start, stop)."""
         self._inner.delete_range(*_range(self._prefix, start, stop))
 
     def clear(self) -> None:
+        """Drop all operations."""
         self._inner.clear()
 
     def append(self, other: PrefixedBatch) -> None:
-        """Adds another batch's operations behind these; its keys keep the prefix they have."""
+        """Append the operations of another batch. Its keys keep their own prefix."""
         if not isinstance(other, PrefixedBatch):
-            raise TypeError(f"only a batch below a prefix can be appended to one, not {type(other).__name__}")
+            raise TypeError(f"only a prefixed batch can be appended to one, not {type(other).__name__}")
         self._inner.append(other._inner)
 
     def write(self, *, sync: bool | None = None) -> None:
+        """Write the batch. It can be filled and written again."""
         self._inner.write(sync=sync)
 
     @property
     def size_bytes(self) -> int:
+        """The bytes of the operations."""
         size: int = self._inner.size_bytes
         return size
 
@@ -109,7 +119,7 @@ class PrefixedBatch:
 
 
 def delete_from(db: Any, start: bytes) -> None:
-    """Deletes every key from `start` on. No key is above all others, so the last one is deleted by name."""
+    """Deletes every key from `start` on. A range needs a stop, so the last key is deleted by itself."""
     last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
     if last is not None:
         with db.write_batch() as batch:
@@ -121,12 +131,18 @@ def _range(prefix: bytes, start: Key | None, stop: Key | None) -> tuple[bytes, b
     first = prefix if start is None else prefix + as_bytes(start)
     last = prefix_end(prefix) if stop is None else prefix + as_bytes(stop)
     if last is None:
-        raise ValueError("this prefix has no end; name a stop")
+        raise ValueError("a prefix of 0xff bytes has no end: give a stop")
     return first, last
 
 
 class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
-    """`db.prefixed_db(prefix)`: reads and writes below the prefix. Nothing is copied; nesting is fine."""
+    """The keys of a database or snapshot that begin with a prefix, as a mapping of keys without it.
+
+    `db.prefixed_db(prefix)` returns it. It copies nothing, and can be nested.
+
+    >>> users = db.prefixed_db(b"user:")
+    >>> users[b"ada"] = b"1815"
+    """
 
     def __init__(self, db: Any, prefix: Key) -> None:
         self.db = db
@@ -141,12 +157,28 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         return self is other
 
     def prefixed_db(self, prefix: Key) -> PrefixedDB:
+        """Return a mapping of the keys that also begin with `prefix`.
+
+        >>> db.prefixed_db(b"a").prefixed_db(b"b").put(b"c", b"1")
+        >>> db[b"abc"]
+        b'1'
+        """
         return PrefixedDB(self.db, self.prefix + as_bytes(prefix))
 
     def get(self, key: Key, default: Any = None, **options: Any) -> Any:
+        """Return the value of a key, or `default`. `options` are those of `DB.get`.
+
+        >>> db.prefixed_db(b"user:").get(b"ada", b"?")
+        b'?'
+        """
         return self.db.get(self.prefix + as_bytes(key), default, **options)
 
     def multi_get(self, keys: Iterable[Key], default: Any = None) -> list[Any]:
+        """Return the values of several keys, `default` for those that are missing.
+
+        >>> db.prefixed_db(b"user:").multi_get([b"ada", b"bob"])
+        [None, None]
+        """
         found: list[Any] = self.db.multi_get([self.prefix + as_bytes(key) for key in keys], default)
         return found
 
@@ -168,12 +200,28 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         return self.db
 
     def put(self, key: Key, value: Key, *, sync: bool | None = None) -> None:
+        """Set the value of a key. With `sync` return once it survives a power cut.
+
+        >>> db.prefixed_db(b"user:").put(b"ada", b"1815")
+        >>> db[b"user:ada"]
+        b'1815'
+        """
         self._writable.put(self.prefix + as_bytes(key), value, sync=sync)
 
     def delete(self, key: Key, *, sync: bool | None = None) -> None:
+        """Delete a key. A missing key is no error.
+
+        >>> db.prefixed_db(b"user:").delete(b"ada")
+        """
         self._writable.delete(self.prefix + as_bytes(key), sync=sync)
 
     def delete_range(self, start: Key | None, stop: Key | None, *, sync: bool | None = None) -> None:
+        """Delete the keys in [start, stop); None is the first or last key with the prefix.
+
+        Raises `ValueError` if `stop` is None and the prefix is all 0xff bytes; use `clear` there.
+
+        >>> db.prefixed_db(b"user:").delete_range(b"a", b"b")
+        """
         first, last = _range(self.prefix, start, stop)
         self._writable.delete_range(first, last, sync=sync)
 
@@ -187,16 +235,30 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
             raise KeyError(key) from None
 
     def clear(self) -> None:
+        """Delete every key with the prefix, with one small write.
+
+        >>> db.prefixed_db(b"user:").clear()
+        """
         if prefix_end(self.prefix) is None:
             delete_from(self._writable, self.prefix)
         else:
             self.delete_range(None, None)
 
     def write_batch(self, **options: Any) -> PrefixedBatch:
+        """Return a batch that adds the prefix to its keys. `options` are those of `DB.write_batch`.
+
+        >>> with db.prefixed_db(b"user:").write_batch() as batch:
+        ...     batch.put(b"ada", b"1815")
+        """
         return PrefixedBatch(self._writable.write_batch(**options), self.prefix)
 
     def snapshot(self) -> PrefixedSnapshot:
-        """The same prefix, as it is now; writing to it raises `ReadOnlyError`."""
+        """Return the current state as a read-only mapping with the same prefix. Close it to release its files.
+
+        >>> with db.prefixed_db(b"user:").snapshot() as before:
+        ...     len(before)
+        0
+        """
         return PrefixedSnapshot(self.db.snapshot(), self.prefix)
 
     def iterator(
@@ -212,6 +274,12 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         include_value: bool = True,
         fill_cache: bool = True,
     ) -> Iterator[Any]:
+        """Return an iterator over the keys with the prefix. Parameters and steps are those of `DB.iterator`.
+
+        >>> db.put(b"user:ada", b"1815")
+        >>> list(db.prefixed_db(b"user:").iterator())
+        [(b'ada', b'1815')]
+        """
         inner = self.db.iterator(
             reverse=reverse,
             start=None if start is None else self.prefix + as_bytes(start),
@@ -227,13 +295,15 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
 
 
 class PrefixedSnapshot(PrefixedDB):
-    """A snapshot seen through a prefix. It holds files until it is closed or collected, as any snapshot."""
+    """A snapshot with a prefix. It keeps the files it reads on disk until it is closed or collected."""
 
     def close(self) -> None:
+        """Release the files of the snapshot."""
         self.db.close()
 
     @property
     def closed(self) -> bool:
+        """Whether the snapshot is closed."""
         closed: bool = self.db.closed
         return closed
 

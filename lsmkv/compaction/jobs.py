@@ -1,6 +1,4 @@
-"""Carries a CompactionPlan out: builds the data plane's Job from it, runs it, and turns the result into a
-VersionEdit.
-"""
+"""Carries out a CompactionPlan: builds the data plane's Job, runs it, and turns the result into a VersionEdit."""
 
 from __future__ import annotations
 
@@ -11,23 +9,23 @@ from functools import partial
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.filters import policy
 from lsmkv.compaction import subcompaction
-from lsmkv.version.edit import VersionEdit
+from lsmkv.compaction.picker import GRANDPARENT_FILES, CompactionPlan, Kind
 from lsmkv.errors import Error
+from lsmkv.filters import policy
 from lsmkv.options import Options
-from lsmkv.compaction.picker import GRANDPARENT_FILES, Kind, CompactionPlan
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import FileMeta, KeyRange, Version
-from lsmkv_ext.port.finalization import RLock
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.table.rebuild import rebuild_table_filter
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a piece of background work did, for the counters."""
+    """What one job did, for the counters."""
 
     reason: str
     level: int
@@ -43,22 +41,22 @@ class Result:
 
 
 class Superseded(Error):
-    """A compaction that was stopped because somebody does its work anyway."""
+    """A compaction that was cancelled because a manual one does its work."""
 
 
 class Jobs:
-    """Runs flushes and plans against one VersionSet. Any thread may; the running jobs can be cancelled
-    together, a single one be given up.
+    """Runs flushes and plans of one VersionSet, in any thread. The running jobs can be cancelled together, a single one
+    can be superseded. The fields are guarded by a lock of its own, which is innermost.
     """
 
-    def __init__(self, versions: VersionSet) -> None:
+    def __init__(self, versions: VersionSet, read_counters: Callable[[], Mapping[str, Any]] = dict) -> None:
+        """`read_counters` returns the engine's counters, for filters that follow the reads."""
         self.versions = versions
-        # Wired by the database: what its readers did so far, for filters that follow them.
-        self.read_counters: Callable[[], Mapping[str, Any]] = dict
+        self._read_counters = read_counters
         self._lock = RLock()
         self._running: list[Any] = []
         self._plans: dict[int, Any] = {}  # job of a running compaction, by the identity of its plan
-        self._superseded: dict[int, CompactionPlan] = {}  # by their identity; they may not have begun yet
+        self._superseded: dict[int, CompactionPlan] = {}  # by identity; they may not have started yet
         self._cancelled = False
 
     # Cancelling ---------------------------------------------------------------------------------------------
@@ -70,7 +68,7 @@ class Jobs:
                 job.cancel()
 
     def supersede(self, plan: CompactionPlan) -> None:
-        """Whoever runs `plan`, a compaction, gets `Superseded`, unless its job has just ended."""
+        """Cancels a compaction: running it raises `Superseded`, unless its job has just ended."""
         with self._lock:
             self._superseded[id(plan)] = plan
             job = self._plans.get(id(plan))
@@ -78,7 +76,7 @@ class Jobs:
                 job.cancel()
 
     def forget(self, plan: CompactionPlan) -> None:
-        """It has ended, one way or the other."""
+        """Called when `plan` has ended."""
         self._superseded.pop(id(plan), None)
 
     @property
@@ -90,7 +88,7 @@ class Jobs:
         return bool(self._running)
 
     def run_in(self, ident: int) -> bool:
-        """Whether this thread does a part of a job. Without the lock, which it may hold itself."""
+        """Whether this thread runs a subcompaction. Takes no lock, since the thread may hold it."""
         jobs = list(self._running)
         return any(thread.ident == ident for job in jobs for thread in getattr(job, "threads", ()))
 
@@ -123,9 +121,9 @@ class Jobs:
         try:
             return self._run(job)
         except Error as error:
-            # Only the cancelling itself: damage or a failed sync that it met before is still what it is.
+            # Only the cancellation itself: damage or a failed sync that came first is still raised.
             if type(error) is Error and id(plan) in self._superseded and not self._cancelled:
-                raise Superseded(f"{plan} was given up") from error
+                raise Superseded(f"{plan} was superseded") from error
             raise
         finally:
             with self._lock:
@@ -134,19 +132,17 @@ class Jobs:
     # Flush -------------------------------------------------------------------------------------------------
 
     def flush(self, memtables: Sequence[Memtable], reason: str = "flush") -> Result:
-        """Writes `memtables` (newest first, the oldest ones there are) into one table of L0."""
+        """Writes `memtables`, newest first and older than all others, into one table of L0."""
         versions = self.versions
         if all(m.empty for m in memtables):
             versions.apply(VersionEdit(reason=reason), flushed=memtables)
             return Result(reason, 0, 0)
         outcome = self.write_memtables(memtables)
-        added = self._commit(
-            outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables
-        )
+        added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
         return _result(outcome, reason, 0, 0, len(added))
 
     def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
-        """The job alone: one table, no edit. In another folder, if one is given."""
+        """Runs the job of a flush without an edit, in another folder if one is given."""
         options = self._table_options(self.versions.options, self.versions.current, 0, None)
         if directory is not None:
             options["directory"] = directory
@@ -154,18 +150,16 @@ class Jobs:
 
     def policy(self, version: Version) -> policy.FilterPolicy:
         options = self.versions.options
-        return policy.FilterPolicy.of(options, policy.observe(version, options, self.read_counters()))
+        return policy.FilterPolicy.of(options, policy.observe(version, options, self._read_counters()))
 
     def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
-        """Bits per key x 1000 for a table that covers `span` (None: a flush)."""
+        """Bits per key x 1000 of a table that covers `span`; None for a flush."""
         bottommost = span is not None and level > 0 and not version.below(level, span)
-        # With True the job itself leaves the filter out of each output that is bottommost for its own keys.
+        # With True the job itself drops the filter of each output that is bottommost for its own keys.
         by_output = self.versions.options.optimize_filters_for_hits is True
         return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
 
-    def _table_options(
-        self, options: Options, version: Version, level: int, span: KeyRange | None
-    ) -> dict[str, Any]:
+    def _table_options(self, options: Options, version: Version, level: int, span: KeyRange | None) -> dict[str, Any]:
         return {
             "directory": self.versions.directory,
             "numbers": self.versions.numbers,
@@ -182,8 +176,8 @@ class Jobs:
     # Plans -------------------------------------------------------------------------------------------------
 
     def run(self, plan: CompactionPlan, shifts: int, parts: int = 1) -> Result:
-        """`shifts` is the VersionSet's counter when the plan was made: levels renumbered since then move its
-        output. A compaction may be done in up to `parts` threads.
+        """Runs `plan`, a compaction in up to `parts` threads. `shifts` is the version set's counter when the plan was
+        made: its output level moves with later shifts.
         """
         if plan.kind is Kind.MOVE:
             return self._move(plan, shifts)
@@ -195,7 +189,7 @@ class Jobs:
 
     def _shift(self, plan: CompactionPlan) -> Result:
         with self.versions.commit:
-            # An ingest may have put a file into the level that should vanish.
+            # An ingest may have added a file to the level that would vanish.
             vanishing = self.versions.current.levels[1 if plan.shift < 0 else -1]
             if not vanishing:
                 self.versions.apply(VersionEdit(shift=plan.shift, reason=plan.reason))
@@ -214,7 +208,7 @@ class Jobs:
     def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
         versions = self.versions
         options = versions.options
-        with versions.lock:  # of one moment: a shift in between would hide the level below the output
+        with versions.lock:  # together: a shift in between would hide the level below the output
             version, level = versions.current, self._output_level(plan, shifts)
         inputs: list[Any] = []
         if plan.level == 0:
@@ -284,11 +278,11 @@ class Jobs:
         *,
         flushed: Sequence[Memtable] = (),
     ) -> list[FileMeta]:
-        """Opens the outputs (their first check), makes the edit durable and visible."""
+        """Opens the outputs, which checks them, and applies the edit."""
         versions = self.versions
         files: list[FileMeta] = outcome["outputs"]
         with Outputs(filenames.table_path(versions.directory, f.number) for f in files) as outputs:
-            tables = [versions.open_table(f) for f in files]
+            tables = [versions.open_table(f.number, f.global_seq) for f in files]
             versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed, outputs)
         return files
 

@@ -1,11 +1,9 @@
-"""Which compaction to run next: pure functions from a Version to a CompactionPlan.
+"""The picker: which compaction to run next. Pure functions from a Version to a CompactionPlan.
 
-The shape of the tree: L1..Ln without holes, Ln the largest. A level's target is the size of Ln divided by
-`level_size_ratio` for each level between them, so what lies above Ln (and may be garbage of it) is about a
-tenth of it, however
-full Ln is. When that would make L1's target larger than L0 can sensibly be merged into, the levels are
-renumbered and a new
-empty L1 opens (a `shift`, which moves no data); when the tree shrinks, it closes again.
+The tree has levels L1..Ln without holes, Ln the largest. A level's target is the size of Ln divided by
+`level_size_ratio` for each level between them, so all levels above Ln together are about a tenth of it, however full Ln
+is. When L1's target grows too large to merge L0 into, a shift renumbers the levels and opens an empty L1 without moving
+data; when the tree shrinks, it closes again.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ from lsmkv.version.version import EVERYTHING, FileMeta, KeyRange, Version, hull,
 # A table moves down unmerged, and an output grows, only while it overlaps at most this many target files two
 # levels down.
 GRANDPARENT_FILES = 10
-# A merge takes along neighbours of its level while the whole stays below this many target files.
+# A merge takes along neighbours in its level while all inputs stay below this many target files.
 EXPANDED_FILES = 25
-# From this share of deletes on a table is worth merging although its level is not full.
+# From this share of tombstones on, a table is worth merging although its level is not full.
 TOMBSTONE_SHARE = 0.5
-# At the bottom nothing is hidden by deletes any more, so fewer are already worth a rewrite.
+# In the last level tombstones hide nothing, so fewer are worth a rewrite.
 BOTTOM_TOMBSTONE_SHARE = 0.25
 
 # The reason of plans that a caller asked for.
-MANUAL = "manually"
+MANUAL = "manual"
 
 
 class Kind(Enum):
@@ -56,7 +54,7 @@ class CompactionPlan:
 
     @property
     def span(self) -> KeyRange:
-        """No other plan may write into this range of the output level meanwhile."""
+        """The range of the output level that no other plan may write into."""
         return hull(self.inputs)
 
     @property
@@ -78,9 +76,9 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class Hints:
-    """What the picker may know beyond the version: measured, never needed for correctness."""
+    """What reads have measured. Never needed for correctness."""
 
-    seek_heavy: frozenset[int] = frozenset()  # files that cost reads again and again without giving an answer
+    seek_heavy: frozenset[int] = frozenset()  # files with many wasted reads
     filter_debt: frozenset[int] = frozenset()  # files whose filter does not suit their level
 
 
@@ -91,9 +89,9 @@ NO_HINTS = Hints()
 
 
 def base_bytes(options: Options) -> int:
-    """What one merge of L0 brings: L1 should not be much smaller than that.
+    """The bytes of one merge of L0: L1 should not be much smaller.
 
-    A memtable of small records makes a table of half its size: headers and index stay behind, blocks shrink.
+    A memtable of small records becomes a table of half its size, without headers and with compressed blocks.
     """
     return options.l0_compaction_trigger * options.write_buffer_size // 2
 
@@ -105,7 +103,7 @@ def level_targets(version: Version, options: Options) -> list[float]:
     target = float(version.sizes[last])
     for level in range(last - 1, 0, -1):
         target /= options.level_size_ratio
-        # Below a file's size a target would only push every file down at once.
+        # A target below a file's size would push every file down at once.
         targets[level] = max(target, float(options.target_file_size))
     return targets
 
@@ -119,9 +117,7 @@ def level_scores(version: Version, options: Options) -> list[float]:
 
 
 def pending_bytes(version: Version, options: Options) -> int:
-    """Bytes that compaction has yet to read before every level is within its target: the debt behind back
-    pressure.
-    """
+    """Bytes that compaction has to read until every level is within its target. Back pressure grows with them."""
     targets = level_targets(version, options)
     debt = 0.0
     carried = 0.0
@@ -139,7 +135,7 @@ def pending_bytes(version: Version, options: Options) -> int:
 
 
 def wanted_shift(version: Version, options: Options) -> int:
-    """+1 where a new L1 should open, -1 where an empty one should close, 0 otherwise."""
+    """+1 if a new L1 should open, -1 if an empty one should close, else 0."""
     last = version.last_level
     if last == 0:
         return 0
@@ -147,7 +143,7 @@ def wanted_shift(version: Version, options: Options) -> int:
     base = base_bytes(options)
     if top > base * options.level_size_ratio and last < MAX_LEVELS - 1:
         return 1
-    # Half, so that a tree at the border does not open and close its L1 in turn.
+    # Half: a tree at the border must not open and close its L1 in turn.
     if last > 1 and not version.levels[1] and top * 2 < base:
         return -1
     return 0
@@ -159,11 +155,11 @@ def wanted_shift(version: Version, options: Options) -> int:
 def choose(
     version: Version, options: Options, busy: Sequence[CompactionPlan] = (), hints: Hints = NO_HINTS
 ) -> CompactionPlan | None:
-    """The most useful plan that conflicts with none in `busy`, or None."""
+    """The most useful plan that conflicts with none of `busy`, or None."""
     if any(plan.kind is Kind.SHIFT for plan in busy):
         return None
     shift = wanted_shift(version, options)
-    # A running plan would be left without a level if L1 closed, or the last one was pushed out.
+    # A running plan must not lose its output level, the L1 that closes or the last level.
     edge = 1 if shift < 0 else MAX_LEVELS - 1
     if shift and not any(plan.output_level == edge for plan in busy):
         return CompactionPlan(Kind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
@@ -173,7 +169,7 @@ def choose(
 
 
 class _Conflicts:
-    """What the running plans have taken."""
+    """The files and ranges that the running plans have claimed."""
 
     def __init__(self, busy: Sequence[CompactionPlan]) -> None:
         self.files = frozenset(f.number for plan in busy for f in plan.inputs)
@@ -200,9 +196,7 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
     scores = level_scores(version, options)
     full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
     for level in sorted(full, key=lambda level: -scores[level]):
-        plan = (
-            _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
-        )
+        plan = _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
         if plan is not None:
             yield plan
     for pick in (_pick_tombstones, _pick_bottom_tombstones):
@@ -218,9 +212,7 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
 
 
 def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str = "l0 count") -> CompactionPlan | None:
-    """The oldest file of L0 with all that overlap it, directly or through others: whatever stays behind is
-    unrelated.
-    """
+    """The oldest file of L0 with all files that overlap it, directly or through others."""
     files = version.levels[0]
     if not files or not taken.free(files):
         return None
@@ -229,9 +221,7 @@ def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str 
 
 
 def close_over(files: Sequence[FileMeta], span: KeyRange) -> tuple[FileMeta, ...]:
-    """Of files that may overlap each other: those that overlap `span`, and those that overlap these, and so
-    on.
-    """
+    """The files that overlap `span`, directly or through other files."""
     while True:
         chosen = tuple(f for f in files if f.range.overlaps(span))
         grown = hull(chosen).union(span) if chosen else span
@@ -241,9 +231,7 @@ def close_over(files: Sequence[FileMeta], span: KeyRange) -> tuple[FileMeta, ...
 
 
 def _pick_level(version: Version, options: Options, taken: _Conflicts, level: int) -> CompactionPlan | None:
-    """The file that is cheapest to merge for what it brings: the least overlap below per byte, tombstones
-    counting extra.
-    """
+    """The file with the least overlap below per byte of its own; tombstones count extra."""
 
     def cost(f: FileMeta) -> float:
         overlap = total_size(version.overlapping(level + 1, f.range))
@@ -264,7 +252,7 @@ def _pick_tombstones(version: Version, options: Options, taken: _Conflicts) -> C
 
 
 def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflicts) -> CompactionPlan | None:
-    """In the last level a delete hides nothing: a table rich in them is rewritten without."""
+    """A table of the last level with many tombstones, which hide nothing there, to be rewritten without them."""
     last = version.last_level
     if last == 0:
         return None
@@ -278,8 +266,8 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
 
 
 def l0_worth_merging(version: Version, options: Options) -> bool:
-    """L0 holds several tables, or one over others, and is no smaller beside what it overlaps than levels are
-    beside each other: merging it writes no more than any step down the tree does.
+    """Whether an idle database should merge L0: it holds several tables, or one that overlaps L1, and the merge writes
+    no more per byte than any step down the tree.
     """
     young = version.levels[0]
     if not young:
@@ -340,13 +328,13 @@ def _plan_down(
     upper: tuple[FileMeta, ...],
     reason: str,
 ) -> CompactionPlan | None:
-    """The plan that brings `upper` one level down: by a move where nothing is in the way, else by a merge."""
+    """The plan that brings `upper` one level down: a move if nothing overlaps, else a merge."""
     output = level + 1
     span = hull(upper)
     lower = version.overlapping(output, span)
     below = version.overlapping(output + 1, span) if output + 1 < MAX_LEVELS else ()
     disjoint = level > 0 or _disjoint(upper)
-    # A move leaves blocks as they are, so it cannot bring them to another compression.
+    # A move keeps the blocks, so it cannot change their compression.
     alike = options.compression_at(level) == options.compression_at(output)
     if not lower and disjoint and alike and total_size(below) <= GRANDPARENT_FILES * options.target_file_size:
         plan = CompactionPlan(Kind.MOVE, level, output, upper=upper, reason=reason)
@@ -355,7 +343,7 @@ def _plan_down(
         upper, lower = _expand(version, options, taken, level, upper, lower)
         span = hull(upper + lower)
         below = version.overlapping(output + 1, span) if output + 1 < MAX_LEVELS else ()
-    # The output may fill the gaps of the hull, so nothing of the output level may lie in them.
+    # The output may fill the gaps of the hull, so the files in them are inputs too.
     lower = version.overlapping(output, hull(upper + lower))
     plan = CompactionPlan(Kind.COMPACT, level, output, upper, lower, below, reason)
     return plan if taken.allow(plan) else None
@@ -374,7 +362,7 @@ def _expand(
     upper: tuple[FileMeta, ...],
     lower: tuple[FileMeta, ...],
 ) -> tuple[tuple[FileMeta, ...], tuple[FileMeta, ...]]:
-    """More files of the upper level, as long as the same files of the lower level cover them."""
+    """Adds files of the upper level that need no more files of the lower level."""
     if not lower:
         return upper, lower
     more = version.overlapping(level, hull(upper + lower))
@@ -385,7 +373,7 @@ def _expand(
     return (more, lower) if covered == lower and small else (upper, lower)
 
 
-# By hand ----------------------------------------------------------------------------------------------------
+# Manual -----------------------------------------------------------------------------------------------------
 
 
 def choose_range(
@@ -396,9 +384,9 @@ def choose_range(
     busy: Sequence[CompactionPlan] = (),
     after: bytes = b"",
 ) -> CompactionPlan | None:
-    """One step of `compact_range`: brings down what `level` holds of `span`, from key `after` on. None:
-    nothing is left there
-    or it is busy."""
+    """One step of `compact_range`: brings files of `level` in `span`, from key `after` on, one level down. None if
+    nothing is left there or it conflicts with `busy`.
+    """
     if any(plan.kind is Kind.SHIFT for plan in busy):
         return None
     taken = _Conflicts(busy)
@@ -413,10 +401,8 @@ def choose_range(
     return _plan_down(version, options, taken, level, _batch(options, files), MANUAL)
 
 
-def files_to_compact(
-    version: Version, level: int, span: KeyRange, after: bytes = b""
-) -> tuple[FileMeta, ...]:
-    """What `compact_range` still has to do in `level`: in the last one only what carries deletes."""
+def files_to_compact(version: Version, level: int, span: KeyRange, after: bytes = b"") -> tuple[FileMeta, ...]:
+    """The files of `level` that `compact_range` has to compact: in the last level only those with tombstones."""
     files = version.overlapping(level, span)
     if level and level == version.last_level:
         files = tuple(f for f in files if f.deletes or f.range_tombstones)
@@ -424,9 +410,7 @@ def files_to_compact(
 
 
 def _batch(options: Options, files: Sequence[FileMeta]) -> tuple[FileMeta, ...]:
-    """A run from the front of `files`, small enough that progress shows and disk space is given back on the
-    way.
-    """
+    """The first of `files`, few enough to show progress and free disk space on the way."""
     size = 0
     for count, f in enumerate(files):
         size += f.size

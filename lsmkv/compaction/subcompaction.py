@@ -1,6 +1,6 @@
-"""One compaction as several jobs side by side, each over its own part of the keys.
+"""Subcompactions: one compaction as several parallel jobs, each over its own range of keys.
 
-For work that somebody waits for: in the background it would take the processors from those who read and write.
+Only manual compactions use them: in the background they would take the processors from readers and writers.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.compaction.job import Job
+from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.table.table import Table
 
-# Bytes of input to a part: below this a second thread hardly pays for its own output file.
+# Input bytes per subcompaction: below this a second thread hardly pays for its own output file.
 PART_BYTES = 8 << 20
-# Keys looked at per table to find where the parts meet.
+# Keys sampled per table to find the cuts.
 SAMPLES = 64
 
 
 def cuts(tables: Iterable[Table], parts: int) -> list[bytes]:
-    """At most `parts` - 1 keys, ascending, that cut the tables' bytes into about equal parts."""
+    """At most `parts` - 1 ascending keys that cut the tables' bytes into about equal parts."""
     tables = list(tables)
     total = sum(table.file_size for table in tables)
     parts = min(parts, total // PART_BYTES)
@@ -46,7 +46,7 @@ def _sample(keys: list[bytes]) -> list[bytes]:
 
 
 class SubcompactionJob:
-    """Looks like a Job. All of it or nothing: where a part fails, the others are cancelled and their outputs go."""
+    """Has the interface of a Job. If a part fails, the others are cancelled and all outputs are removed."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SubcompactionJob:
         try:
             for i in range(1, len(self._parts)):
                 thread = threading.Thread(target=self._run_part, args=(i,), name=f"lsmkv-part-{i}", daemon=True)
-                # Before it runs: what it does may ask whether it is one of ours.
+                # Before it runs: a finalizer in it may ask whether it is one of ours.
                 self.threads.append(thread)
                 try:
                     start_thread(thread)
@@ -85,7 +85,7 @@ class SubcompactionJob:
                     self.threads.remove(thread)
                     if not isinstance(error, RuntimeError):
                         raise
-                    here.append(i)  # none to be had: a limit was reached, or the interpreter ends
+                    here.append(i)  # no thread to be had: at a limit, or while the interpreter finalizes
             for i in here:
                 self._run_part(i)
         except BaseException as error:
@@ -106,13 +106,13 @@ class SubcompactionJob:
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
-            # The first one is the reason, the others were cancelled for it.
+            # The first one is the cause; the others were cancelled.
             self._error = self._error or error
         self.cancel()
 
 
 def _together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
-    """What goes in is counted by each part as a whole; what comes out adds up."""
+    """Merges the outcomes. Each part counts all of the input; outputs add up."""
     summed = (
         *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered"),
         *("filter_build_ns", "filter_verify_ns"),

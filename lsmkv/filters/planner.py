@@ -1,9 +1,9 @@
-"""How many filter bits where, and what they buy: pure functions on the curve of the blocked filter.
+"""How many filter bits each level gets, and what they save: pure functions on the curve of the blocked filter.
 
-A lookup asks one filter per run: each L0 table is a run, each deeper level is one. A filter of b bits per
-key lets `designed_fpr(b)` of the keys through that are not there; each of those costs a wasted read. So a
-plan for a tree is bits per level, its price the memory, its result the sum over levels of (probes for nothing
-per lookup) x (rate).
+A lookup probes one filter per run: each L0 table is a run, each deeper level is one. A probe for a key that the run
+does not hold is wasted; a filter of b bits per key lets `designed_fpr(b)` of these through, and each costs a wasted
+read. A plan assigns bits per key to levels. It costs memory and leaves the sum over levels of (wasted probes) x (rate)
+in wasted reads per lookup.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ __all__ = [
     "summed_fpr",
 ]
 
-# Beyond this a filter costs time and memory for a rate no one can notice (0.0009 %).
+# Beyond this (a rate of 0.0009 %) a larger filter costs time and memory and saves nothing measurable.
 MAX_SOLVED_BITS = 30.0
 _STEP = 0.05
 
 
 @dataclass(frozen=True)
 class LevelShape:
-    """One level as a plan sees it. `weight`: filter probes for nothing per lookup; None for one per run."""
+    """One level as a plan sees it. `weight`: wasted probes per lookup; None for one per run."""
 
     entries: int
     runs: int = 1
     weight: float | None = None
 
     @property
-    def in_vain(self) -> float:
+    def wasted_probes(self) -> float:
         return float(self.runs) if self.weight is None else self.weight
 
 
@@ -57,9 +57,9 @@ class LevelShape:
 
 @lru_cache(maxsize=1)
 def _hull() -> tuple[tuple[float, float], ...]:
-    """The lower convex hull of (bits, rate): the points that are best for some price of memory.
+    """The lower convex hull of (bits, rate): the points that are best at some price of memory.
 
-    The curve itself is not convex below about 2 bits, where a filter is worth less than its memory elsewhere.
+    The curve is not convex below about 2 bits: there the memory saves more elsewhere.
     """
     steps = round(MAX_SOLVED_BITS / _STEP)
     points = [(i * _STEP, designed_fpr(i * _STEP)) for i in range(steps + 1)]
@@ -85,7 +85,7 @@ def price_of(bits: float) -> float:
 
 
 def best_bits(weight: float, price: float) -> float:
-    """The bits per key worth having where a probe for nothing happens `weight` times per lookup; 0: no filter."""
+    """The bits per key worth having at `weight` wasted probes per lookup; 0: no filter."""
     bits = 0.0
     for a, b in pairwise(_hull()):
         if weight * _gain(a, b) < price:
@@ -98,21 +98,21 @@ def _steps(levels: Sequence[LevelShape]) -> list[tuple[float, int, float, float]
     """(gain per bit of memory, level, from bits, to bits), the most useful first."""
     steps = []
     for number, level in enumerate(levels):
-        if level.entries and level.in_vain > 0:
+        if level.entries and level.wasted_probes > 0:
             for a, b in pairwise(_hull()):
-                steps.append((level.in_vain * _gain(a, b) / level.entries, number, a[0], b[0]))
+                steps.append((level.wasted_probes * _gain(a, b) / level.entries, number, a[0], b[0]))
     steps.sort(key=lambda step: (-step[0], step[1], step[2]))
     return steps
 
 
 def solve_memory(levels: Sequence[LevelShape], memory: float) -> tuple[float, ...]:
-    """Bits per key for each level, least summed rate within `memory` bytes."""
+    """Bits per key for each level: the least wasted reads within `memory` bytes."""
     bits = [0.0] * len(levels)
     left = memory * 8
     for _, number, start, stop in _steps(levels):
         entries = levels[number].entries
         if (stop - start) * entries > left:
-            # Inside a step the rate still falls with every bit, so what is left is not wasted.
+            # Inside a step the rate still falls with every bit, so the rest is spent too.
             bits[number] = start + left / entries
             break
         bits[number] = stop
@@ -120,29 +120,29 @@ def solve_memory(levels: Sequence[LevelShape], memory: float) -> tuple[float, ..
     # k is a whole number, so the curve has kinks, and the last step may end worse than an even spread.
     total = sum(level.entries for level in levels)
     even = min(memory * 8 / total, MAX_SOLVED_BITS) if total else 0.0
-    uniform = [even if level.entries and level.in_vain > 0 else 0.0 for level in levels]
+    uniform = [even if level.entries and level.wasted_probes > 0 else 0.0 for level in levels]
     return min(tuple(bits), tuple(uniform), key=lambda spread: summed_fpr(levels, spread))
 
 
 def solve_rate(levels: Sequence[LevelShape], target: float) -> tuple[float, ...]:
-    """Bits per key for each level, least memory with a summed rate of at most `target`.
+    """Bits per key for each level: the least memory for at most `target` wasted reads per lookup.
 
-    Where even the largest filters do not reach it, those.
+    If even the largest filters miss the target, the largest.
     """
     bits = [0.0] * len(levels)
     total = summed_fpr(levels, bits)
     for _, number, start, stop in _steps(levels):
         if total <= target:
             break
-        total -= levels[number].in_vain * (designed_fpr(start) - designed_fpr(stop))
+        total -= levels[number].wasted_probes * (designed_fpr(start) - designed_fpr(stop))
         bits[number] = stop
     return tuple(bits)
 
 
 def summed_fpr(levels: Sequence[LevelShape], bits: Sequence[float]) -> float:
-    """Reads for nothing per lookup."""
+    """Wasted reads per lookup."""
     return math.fsum(
-        level.in_vain * designed_fpr(b) for level, b in zip(levels, bits, strict=True) if level.entries
+        level.wasted_probes * designed_fpr(b) for level, b in zip(levels, bits, strict=True) if level.entries
     )
 
 
@@ -151,7 +151,7 @@ def memory_bytes(levels: Sequence[LevelShape], bits: Sequence[float]) -> int:
 
 
 def bits_for_latency(budget_us: float, *, absent: float, read_cost_us: float, runs: float = 1) -> float:
-    """Bits per key so that wasted reads add at most `budget_us` to the mean lookup."""
+    """The bits per key at which wasted reads add at most `budget_us` to the mean lookup."""
     if not budget_us > 0 or not read_cost_us > 0 or not 0 <= absent <= 1 or not runs > 0:
         raise ValueError("budget, cost and runs must be positive, the absent fraction between 0 and 1")
     if absent * runs * read_cost_us <= budget_us:
@@ -170,9 +170,9 @@ def shape(
     l0_runs: int = 4,
     run_entries: int = 500_000,
 ) -> tuple[LevelShape, ...]:
-    """L0 and `depth` full levels below, each `size_ratio` times the one above, for n_keys in all.
+    """A full tree of `n_keys`: L0 and `depth` levels below, each `size_ratio` times the one above.
 
-    Without `depth`, as many as it takes for L1 to be about as large as L0.
+    Without `depth` it has as many levels as make L1 about as large as L0.
     """
     if n_keys < 0 or l0_runs < 0 or run_entries < 1 or not size_ratio > 1:
         raise ValueError("n_keys and l0_runs must not be negative, run_entries positive, size_ratio above 1")
@@ -189,10 +189,10 @@ def shape(
 
 
 def weighted(levels: Sequence[LevelShape], absent: float) -> tuple[LevelShape, ...]:
-    """The levels with the probes for nothing that follow from the share of lookups for keys that are not there.
+    """Sets the levels' wasted probes from `absent`, the share of lookups for keys that are not there.
 
-    A present key lies in a level by its number of entries; its lookup asks the runs above for nothing, and half
-    of the other runs of its own level.
+    A present key lies in each level in proportion to its entries. Its lookup wastes probes of the runs above, and of
+    half of the other runs in its own level.
     """
     if not 0 <= absent <= 1:
         raise ValueError(f"the absent fraction must be between 0 and 1, not {absent}")
@@ -222,20 +222,22 @@ class LevelPlan:
 
 @dataclass(frozen=True)
 class FilterPlan:
-    """What `plan` found. Rates are per lookup of the given mix of present and absent keys."""
+    """The result of `plan`. Rates are per lookup of the given mix of present and absent keys. The tool's JSON documents
+    have these field names.
+    """
 
     n_keys: int
     absent: float
     levels: tuple[LevelPlan, ...]
     memory_bytes: int
     average_bits_per_key: float
-    summed_fpr: float  # a lookup for an absent key: wasted reads
+    summed_fpr: float  # wasted reads per lookup of an absent key
     reads_in_vain_per_lookup: float
     reads_avoided_per_lookup: float
     microseconds_in_vain_per_lookup: float
     reads_in_vain_per_second: float | None
     reads_avoided_per_second: float | None
-    memory_given_back: int  # by leaving the bottom level without a filter
+    memory_given_back: int  # by leaving out the filters of the bottom level
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -257,12 +259,19 @@ def plan(
     l0_runs: int = 4,
     run_entries: int = 500_000,
 ) -> FilterPlan:
-    """What filters for n_keys cost and save.
+    """Compute what the filters of a tree of `n_keys` cost and save.
 
-    Bits per level come from one of: `bits_per_key` (a number, a list from L0 on whose last entry continues,
-    or "auto" for the best split of an average of 10), `filter_memory` bytes (best split), `target_fpr` (the
-    summed rate, least memory), or `latency_budget_us` (the mean time a lookup may lose to wasted reads, each
-    costing `read_cost_us`). `absent` is the share of lookups for keys that are not there.
+    Give at most one of
+    - `bits_per_key`: a number, a list from L0 on whose last entry continues, or "auto" for the best split of an
+      average of 10,
+    - `filter_memory`: bytes, split in the best way,
+    - `target_fpr`: the wasted reads per lookup to reach with the least memory,
+    - `latency_budget_us`: the mean time a lookup may lose to wasted reads of `read_cost_us` each.
+
+    `absent` is the share of lookups for keys that are not there. Raises `ValueError` for arguments that do not fit.
+
+    >>> lsmkv.plan(1_000_000, bits_per_key=10).memory_bytes
+    1250000
     """
     tree = shape(n_keys, size_ratio=size_ratio, depth=depth, l0_runs=l0_runs, run_entries=run_entries)
     levels = weighted(tree, absent)
@@ -307,8 +316,8 @@ def _describe(
     read_cost_us: float,
     reads_per_second: float | None,
 ) -> FilterPlan:
-    in_vain = summed_fpr(levels, bits)
-    avoided = math.fsum(level.in_vain for level in levels if level.entries) - in_vain
+    wasted = summed_fpr(levels, bits)
+    avoided = math.fsum(level.wasted_probes for level in levels if level.entries) - wasted
     memory = memory_bytes(levels, bits)
     return FilterPlan(
         n_keys=n_keys,
@@ -318,7 +327,7 @@ def _describe(
                 level=number,
                 entries=level.entries,
                 runs=level.runs,
-                probes_in_vain=level.in_vain,
+                probes_in_vain=level.wasted_probes,
                 bits_per_key=b,
                 k=k_for(b) if b else 0,
                 fpr=designed_fpr(b),
@@ -329,10 +338,10 @@ def _describe(
         memory_bytes=memory,
         average_bits_per_key=memory * 8 / n_keys if n_keys else 0.0,
         summed_fpr=summed_fpr([LevelShape(level.entries, level.runs) for level in levels], bits),
-        reads_in_vain_per_lookup=in_vain,
+        reads_in_vain_per_lookup=wasted,
         reads_avoided_per_lookup=avoided,
-        microseconds_in_vain_per_lookup=in_vain * read_cost_us,
-        reads_in_vain_per_second=None if reads_per_second is None else in_vain * reads_per_second,
+        microseconds_in_vain_per_lookup=wasted * read_cost_us,
+        reads_in_vain_per_second=None if reads_per_second is None else wasted * reads_per_second,
         reads_avoided_per_second=None if reads_per_second is None else avoided * reads_per_second,
         memory_given_back=given_back,
     )

@@ -1,8 +1,7 @@
-"""Which filter a table should have: a pure function of the options, the tree, and what its readers do.
+"""Which filter a table should have: pure functions of the options, the tree and the read counters.
 
-`observe` turns a version and the engine's counters into one `LevelLoad` per level, `FilterPolicy.of` turns
-these and the options into bits per level, and `FilterPolicy.debt` says what is wrong with the filter a table
-has.
+`observe` turns a version and the engine's counters into one `LevelLoad` per level. `FilterPolicy.of` turns these and
+the options into bits per level. `FilterPolicy.debt` compares them with the filter that a table has.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lsmkv.options import Options
 from lsmkv.filters.planner import LevelShape, best_bits, bits_for_fpr, price_of, solve_memory, solve_rate
+from lsmkv.options import Options
 from lsmkv.version.version import FileMeta, Version
 
-# A tree says nothing about its reads before this many; after that the prior weighs as much as PRIOR reads.
+# Fewer reads than this prove nothing. From then on the prior, one probe per read, weighs as much as PRIOR reads.
 MIN_READS = 1000
 PRIOR = 1000
-# The average that "auto" spends where neither a memory budget nor a rate is given.
+# The average of "auto" without a memory budget or a target rate.
 AUTO_BITS = 10.0
-# Solved bits move a little with every flush; only a filter this far off is worth rebuilding.
+# Solved bits move a little with every flush; only a filter this far off is worth a rebuild.
 SOLVED_TOLERANCE = (0.25, 0.02)  # bits, or share of the wanted bits
 EXACT_TOLERANCE = (0.25, 0.0)
 # Entries of a table of L0 when none exists yet: write_buffer_size in entries of this many bytes.
@@ -29,24 +28,22 @@ ASSUMED_ENTRY = 128
 
 @dataclass(frozen=True)
 class LevelLoad:
-    """One level: its keys, its runs (tables a lookup may have to ask), and per lookup how many tables were
-    asked (`reach`) and asked for a key they do not hold (`in_vain`); None where not measured.
+    """One level: its entries, its runs (the tables that a lookup may have to probe) and, where measured, the probes
+    (`reach`) and the wasted probes per lookup.
     """
 
     entries: int = 0
     runs: int = 1
     reach: float | None = None
-    in_vain: float | None = None
+    wasted_probes: float | None = None
 
 
-# --- what the tree and its readers look like ---
+# --- loads ---
 
 
-def observe(
-    version: Version, options: Options, counters: Mapping[str, Any] | None = None
-) -> tuple[LevelLoad, ...]:
-    """L0 counts as full (it will be, again and again), the others as they are."""
-    reach, in_vain = _measured(counters or {})
+def observe(version: Version, options: Options, counters: Mapping[str, Any] | None = None) -> tuple[LevelLoad, ...]:
+    """Measures the levels. L0 counts as full, as it will be again and again."""
+    reach, wasted = _measured(counters or {})
     loads = []
     for level, files in enumerate(version.levels):
         entries, runs = sum(f.entries for f in files), 1
@@ -54,7 +51,7 @@ def observe(
             runs = max(len(files), options.l0_compaction_trigger)
             per_run = entries // len(files) if files else options.write_buffer_size // ASSUMED_ENTRY
             entries = per_run * runs
-        loads.append(LevelLoad(entries, runs, reach.get(level), in_vain.get(level)))
+        loads.append(LevelLoad(entries, runs, reach.get(level), wasted.get(level)))
     return tuple(loads)
 
 
@@ -63,17 +60,17 @@ def _measured(counters: Mapping[str, Any]) -> tuple[dict[int, float], dict[int, 
     levels = counters.get("levels", ())
     if gets < MIN_READS or not levels:
         return {}, {}
-    asked = [_count(c, "checks") + _count(c, "unfiltered") + _count(c, "fail_open") for c in levels]
+    probed = [_count(c, "checks") + _count(c, "unfiltered") + _count(c, "fail_open") for c in levels]
     found = [_count(c, "true_positives") for c in levels]
-    # What no filter helped to find was found where tables have none: say, in the deepest such level.
+    # Other hits were in tables without a filter: they count for the deepest such level.
     in_memory = counters.get("memtable_hits", 0) + counters.get("row_hits", 0)
     elsewhere = counters.get("gets_found", 0) - in_memory - sum(found)
     bare = [i for i, c in enumerate(levels) if _count(c, "unfiltered") + _count(c, "fail_open")]
     if bare and elsewhere > 0:
         found[bare[-1]] += elsewhere
-    reach = {i: _smoothed(n, gets) for i, n in enumerate(asked)}
-    in_vain = {i: _smoothed(max(n - f, 0), gets) for i, (n, f) in enumerate(zip(asked, found, strict=True))}
-    return reach, in_vain
+    reach = {i: _smoothed(n, gets) for i, n in enumerate(probed)}
+    wasted = {i: _smoothed(max(n - f, 0), gets) for i, (n, f) in enumerate(zip(probed, found, strict=True))}
+    return reach, wasted
 
 
 def _count(counters: Mapping[str, Any], name: str) -> int:
@@ -109,7 +106,7 @@ class FilterPolicy:
         return cls(bits, _bottom_bits(options, loads, bits, bottom), solved, options.prefix)
 
     def bits_for(self, level: int, *, bottommost: bool = False) -> float:
-        """`bottommost`: the output of a compaction (never of a flush) with nothing below its key range."""
+        """`bottommost`: an output of a compaction, never of a flush, with nothing below its key range."""
         if bottommost and self.bottom_bits is not None:
             return self.bottom_bits
         return self.bits[min(level, len(self.bits) - 1)]
@@ -118,7 +115,7 @@ class FilterPolicy:
         return round(self.bits_for(level, bottommost=bottommost) * 1000)
 
     def debt(self, has: FilterState, level: int, *, bottommost: bool, seed: int | None = None) -> str | None:
-        """Why this filter does not suit its table; None where it does."""
+        """Why the filter does not suit its table; None if it does."""
         wanted = self.bits_for(level, bottommost=bottommost and level > 0)
         if has.problem not in ("ok", "absent"):
             return "damaged" if wanted else None
@@ -138,7 +135,7 @@ class FilterPolicy:
 
 @dataclass(frozen=True)
 class FilterState:
-    """The filter a table has. None: not known without opening the table."""
+    """The filter of a table. None: unknown until the table is opened."""
 
     millibits: int
     problem: str = "ok"
@@ -154,38 +151,7 @@ class FilterState:
         return cls(info.get("millibits", 0), info.get("problem", "ok"), info.get("seed"), prefix)
 
 
-# --- as the control plane asks ---
-
-
-def millibits_for(
-    options: Options,
-    version: Version,
-    level: int,
-    *,
-    bottommost: bool = False,
-    counters: Mapping[str, Any] | None = None,
-) -> int:
-    """Bits per key x 1000 of a table written to `level`, as the tree stands and its readers behave."""
-    return millibits_for_level(options, observe(version, options, counters), level, bottommost=bottommost)
-
-
-def debt(
-    options: Options,
-    version: Version,
-    *,
-    counters: Mapping[str, Any] | None = None,
-    infos: Mapping[int, Mapping[str, Any]] | None = None,
-    seed: int | None = None,
-) -> frozenset[int]:
-    """Numbers of the files whose filter does not suit them."""
-    policy = FilterPolicy.of(options, observe(version, options, counters))
-    return frozenset(debts(version, policy, infos, seed))
-
-
-def millibits_for_level(
-    options: Options, loads: Sequence[LevelLoad], level: int, *, bottommost: bool = False
-) -> int:
-    return FilterPolicy.of(options, loads).millibits_for(level, bottommost=bottommost)
+# --- debt of a tree ---
 
 
 def debts(
@@ -211,7 +177,7 @@ def debt_ratio(version: Version, owed: Mapping[int, str]) -> float:
     return sum(f.entries for f in version.files() if f.number in owed) / total if total else 0.0
 
 
-# --- the ways to say it ---
+# --- from the options ---
 
 
 def _is_solved(options: Options) -> bool:
@@ -231,8 +197,8 @@ def _given(options: Options, n_levels: int) -> tuple[float, ...]:
 
 
 def _solve(options: Options, loads: Sequence[LevelLoad], bottom: int) -> tuple[float, ...]:
-    """The best split of the budget, weighted by how often lookups reach a level; where the filters shall
-    follow the hits, by how often for nothing: a filter is of no use to a lookup that finds its key.
+    """The best split of the budget, weighted by the probes of each level; with `optimize_filters_for_hits` by the
+    wasted ones, since a filter saves nothing for a lookup that finds its key.
     """
     levels = [_shape(load, options) for load in loads]
     if options.optimize_filters_for_hits is True and bottom:
@@ -245,19 +211,17 @@ def _solve(options: Options, loads: Sequence[LevelLoad], bottom: int) -> tuple[f
 
 
 def _shape(load: LevelLoad, options: Options) -> LevelShape:
-    weight = load.in_vain if options.optimize_filters_for_hits == "auto" else load.reach
-    # A level that is still empty will be small first: one entry costs nothing, so it gets the most bits.
+    weight = load.wasted_probes if options.optimize_filters_for_hits == "auto" else load.reach
+    # An empty level will be small at first: it counts as one entry and gets the most bits.
     return LevelShape(max(load.entries, 1), load.runs, weight)
 
 
-def _bottom_bits(
-    options: Options, loads: Sequence[LevelLoad], bits: Sequence[float], bottom: int
-) -> float | None:
+def _bottom_bits(options: Options, loads: Sequence[LevelLoad], bits: Sequence[float], bottom: int) -> float | None:
     mode = options.optimize_filters_for_hits
     if mode is True:
         return 0.0
     if mode == "auto" and not _is_solved(options):
-        in_vain = loads[bottom].in_vain
-        # At weight 1 the given bits are worth their price; a bottom asked for nothing less often deserves fewer.
-        return None if in_vain is None else min(best_bits(in_vain, price_of(bits[bottom])), bits[bottom])
+        wasted = loads[bottom].wasted_probes
+        # At one wasted probe per lookup the given bits are worth their price; fewer wasted probes deserve fewer bits.
+        return None if wasted is None else min(best_bits(wasted, price_of(bits[bottom])), bits[bottom])
     return None

@@ -1,8 +1,7 @@
-"""Repair: a database again, from whatever can be read.
+"""Repair: builds a database that opens from everything that can be read.
 
-With a readable manifest the tree keeps its shape: damaged tables are replaced by what could be read of them.
-Without one,
-all tables and logs are merged by sequence number into a new tree. Damaged files are set aside, never deleted.
+With a readable manifest the tree keeps its shape, and damaged tables are replaced by their readable blocks. Without
+one, all tables and logs are merged by sequence number into a new tree. Damaged files are moved aside, never deleted.
 """
 
 from __future__ import annotations
@@ -15,35 +14,42 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.recovery import recovery
 from lsmkv.checkpoint import NO_LINKS
-from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
+from lsmkv.files import sync_directory
 from lsmkv.lockfile import DatabaseLock
-from lsmkv.version.manifest import ManifestState, read_current, read_manifest, refuse_foreign, sync_directory
 from lsmkv.options import Options
+from lsmkv.recovery import stored_state
 from lsmkv.recovery.replay import CheckedLog, replay
+from lsmkv.version.current import read_current, refuse_foreign
+from lsmkv.version.edit import VersionEdit
+from lsmkv.version.manifest import ManifestState, read_manifest
 from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.reader import check_log
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.sst import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.wal.reader import check_log
 
 
 @dataclass
 class RepairReport:
-    """What repair found, and did if `applied`."""
+    """The result of `repair`: what it found, and did if `applied`.
+
+    >>> lsmkv.open("people.db").close()
+    >>> lsmkv.repair("people.db", apply=False).losses
+    []
+    """
 
     path: str
     applied: bool
     needed: bool = False
-    rebuilt: bool = False  # the manifest was lost: the tree was made anew from sequence numbers
+    rebuilt: bool = False  # the manifest was lost: the tree was rebuilt from sequence numbers
     actions: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)  # what could not be read
     set_aside: list[str] = field(default_factory=list)
@@ -51,14 +57,22 @@ class RepairReport:
     entries: int = 0
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, for JSON."""
         return asdict(self)
 
 
 def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
-    """Makes the database in `path` openable. With `apply=False` it only says what it would do."""
+    """Make the database in `path` open again. With `apply=False` only report what would be done.
+
+    Returns a `RepairReport`. Raises `LockError` if the database is open.
+
+    >>> lsmkv.open("people.db").close()
+    >>> lsmkv.repair("people.db", apply=False).rebuilt
+    False
+    """
     directory = filenames.folder_path(path)
     report = RepairReport(directory, apply)
-    if not recovery.exists(directory):
+    if not stored_state.exists(directory):
         report.losses.append("there is no database")
         return report
     refuse_foreign(directory)
@@ -93,9 +107,7 @@ class _Repair:
     # With a manifest ----------------------------------------------------------------------------------------
 
     def _readable_state(self) -> ManifestState | None:
-        """What CURRENT's manifest says; where CURRENT is lost, the newest manifest if it reads
-        without damage.
-        """
+        """The state of the manifest that CURRENT names, or of the newest one without CURRENT. None if it is damaged."""
         try:
             number = read_current(self.directory)
         except (CorruptionError, FileNotFoundError) as error:
@@ -107,7 +119,7 @@ class _Repair:
             return read_manifest(self.directory, number)
         except (CorruptionError, FileNotFoundError) as error:
             self._act(f"the manifest cannot be used: {error}")
-            # It may still tell a person what was where; the next open would remove it.
+            # It may still help a person; the next open would remove it.
             self._set_aside(filenames.manifest_name(number))
             return None
 
@@ -132,10 +144,8 @@ class _Repair:
     def _keep_or_salvage(self, f: FileMeta, level: int) -> FileMeta | None:
         name = filenames.table_name(f.number)
         try:
-            table = Table(
-                filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq
-            )
-            recovery.check_table(table, f, name)
+            table = Table(filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq)
+            stored_state.check_table(table, f, name)
         except (CorruptionError, OSError) as error:
             self._lose(f"{name} cannot be read: {error}")
             self._set_aside(name)
@@ -147,12 +157,12 @@ class _Repair:
         saved = self._salvage(table, name)
         return None if saved is None else saved.meta
 
-    # Without one --------------------------------------------------------------------------------------------
+    # Without a manifest --------------------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
-        """Every readable version of every key competes; the largest sequence number wins."""
+        """Merges all readable entries; the largest sequence number of a key wins."""
         self.report.rebuilt = True
-        self._act("the tree is made anew from all readable tables and logs")
+        self._act("the tree is rebuilt from all readable tables and logs")
         tables = list(self._readable_tables())
         seeds = Counter(table.seed for table in tables)
         seed = seeds.most_common(1)[0][0] if seeds else int.from_bytes(os.urandom(8), "little")
@@ -184,10 +194,10 @@ class _Repair:
                 self.report.entries += table.n_entries
                 yield table
 
-    # Parts of both ------------------------------------------------------------------------------------------
+    # Shared ----------------------------------------------------------------------------------------------
 
     def _salvage(self, table: Table, name: str) -> Table | None:
-        """A new table with every block of `table` that can be read."""
+        """Copies the readable blocks of `table` into a new table."""
         number = self.numbers.next()
         target = filenames.table_path(self.directory, number)
         self._act(f"{name}: its readable blocks are copied to {filenames.table_name(number)}")
@@ -226,7 +236,7 @@ class _Repair:
             yield from block
 
     def _check_logs(self, numbers: list[int], last_seq: int) -> tuple[list[CheckedLog], int]:
-        """Everything in the logs that reads."""
+        """Finds the readable records of the logs. Returns the logs that hold any, and the last sequence number."""
         checked: list[CheckedLog] = []
         for number in numbers:
             name = filenames.log_name(number)
@@ -244,7 +254,7 @@ class _Repair:
         return checked, last_seq
 
     def _replay(self, logs: list[CheckedLog], seed: int) -> list[FileMeta]:
-        """Writes what the logs hold into tables; what the jobs said, oldest first."""
+        """Writes the logs into tables. Returns their metas, oldest first."""
         outputs: list[FileMeta] = []
         if not self.apply:
             return outputs
@@ -285,9 +295,7 @@ class _Repair:
         self._move_damaged()
 
     def _keep_damaged(self) -> None:
-        """A second name for each in the other folder: once the new manifest does not name them, an open would
-        remove what it finds of them here.
-        """
+        """Links each damaged file into the lost folder: an open removes files that the new manifest does not name."""
         if not self.report.set_aside:
             return
         lost = os.path.join(self.directory, filenames.LOST)
@@ -296,7 +304,7 @@ class _Repair:
         for name in self.report.set_aside:
             target = os.path.join(lost, name)
             with suppress(FileNotFoundError):
-                os.unlink(target)  # an earlier one of this name, or this one, of a repair that was killed
+                os.unlink(target)  # from an earlier repair, or from this one, killed halfway
             try:
                 os.link(os.path.join(self.directory, name), target, follow_symlinks=False)
             except OSError as error:
@@ -305,7 +313,7 @@ class _Repair:
         sync_directory(lost)
 
     def _move_damaged(self) -> None:
-        """Only now: the new manifest no longer names these files."""
+        """Called once the new manifest no longer names these files."""
         if not self.report.set_aside:
             return
         lost = os.path.join(self.directory, filenames.LOST)

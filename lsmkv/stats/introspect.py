@@ -1,4 +1,4 @@
-"""What an open database says about itself: stats, explain, properties, sizes."""
+"""What an open database reports about itself: stats, explain, properties, sizes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.filters import policy
 from lsmkv.stats.metrics import Stats, TableInfo, make_stats
-from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.version.version import FileMeta, KeyRange, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port import codecs
@@ -67,7 +67,7 @@ def table_info(level: int, f: FileMeta, info: Mapping[str, Any], debt: str | Non
 
 @dataclass(frozen=True)
 class Step:
-    """One source that a lookup considered."""
+    """One source that a lookup probed."""
 
     source: str  # "memtable" or "table"
     result: str  # "found", "absent", "deleted", "range-deleted"
@@ -95,7 +95,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Explain:
-    """The trace of one lookup. `str()` is the readable form."""
+    """The trace of one lookup, as `db.explain` returns it. `str()` is the readable form.
+
+    >>> db.put(b"ada", b"1815")
+    >>> db.explain(b"ada").steps[0].source
+    'memtable'
+    """
 
     key: bytes
     found: bool
@@ -104,15 +109,15 @@ class Explain:
 
     @property
     def ns(self) -> int:
+        """The time of all steps."""
         return sum(step.ns for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the trace as plain data, for JSON."""
         return {**asdict(self), "ns": self.ns}
 
     def __str__(self) -> str:
-        head = (
-            f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
-        )
+        head = f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
         return "\n".join([head, *(f"  {step}" for step in self.steps)])
 
 
@@ -137,7 +142,7 @@ def approximate_len(versions: VersionSet) -> int:
 
 
 def approximate_size(versions: VersionSet, start: bytes | None, stop: bytes | None) -> int:
-    """Bytes of table files in [start, stop): whole files by their size, cut ones by their index."""
+    """Bytes of table files in [start, stop): whole files by size, partial ones by their index."""
     span = KeyRange(start, stop, exclusive=True)
     with versions.lock:
         version = versions.current
@@ -165,9 +170,7 @@ def _levels(version: Version, db: DB) -> str:
         files = version.levels[level]
         entries = sum(f.entries for f in files)
         target = "" if targets[level] == float("inf") else f"{targets[level]:.0f}"
-        lines.append(
-            f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f} {target}"
-        )
+        lines.append(f"L{level:<5} {len(files):5} {version.sizes[level]:12} {entries:12} {scores[level]:7.2f} {target}")
     return "\n".join(lines)
 
 
@@ -198,7 +201,7 @@ PROPERTIES: dict[str, Callable[[DB, VersionSet], str]] = {
     "lsmkv.total-sst-bytes": lambda db, v: str(v.current.total_bytes),
     "lsmkv.num-files": lambda db, v: str(sum(1 for _ in v.current.files())),
     "lsmkv.num-immutable-memtables": lambda db, v: str(len(v.immutables)),
-    "lsmkv.num-running-jobs": lambda db, v: str(len(db._scheduler.busy)),
+    "lsmkv.num-running-jobs": lambda db, v: str(len(db._scheduler.claims.running)),
     "lsmkv.pending-compaction-bytes": lambda db, v: str(pending_bytes(v.current, v.options)),
     "lsmkv.last-sequence": lambda db, v: str(db._last_seq),
     "lsmkv.seed": lambda db, v: f"{v.state.seed:016x}",

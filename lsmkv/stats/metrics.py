@@ -1,7 +1,7 @@
-"""What the database did, and what its filters saved: a tree of frozen dataclasses, made by one pure function.
+"""Statistics: what the database did and what its filters saved, as frozen dataclasses built by one pure function.
 
-`make_stats` takes the engine's raw counters and a description of each table and of the background work;
-missing counters are 0. Figures that come from a sample say so in their comment; all others are exact.
+`make_stats` takes the engine's raw counters and a description of each table and of the background work; missing
+counters are 0. Figures from a sample say so in their comment; all others are exact.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ FPR_FACTOR = 2.0
 FILL_LIMIT = 0.6
 USEFUL_LIMIT = 0.5
 MIN_CHECKS = 1000
-# Where a filter grows, 0.9 of the keys of its design is the time to act. A table's filter is made for exactly
-# its keys and stands at 1.0 all its life, so only more than that is a finding.
+# A table's filter is built for exactly its keys, so only more than its design is a finding.
 KEYS_LIMIT = 1.0
 
 Z95 = 1.959963984540054
@@ -64,7 +63,7 @@ class TableInfo:
 
     @property
     def keys_of_design(self) -> float:
-        """Keys in the filter, as a share of those it was made for."""
+        """Keys in the filter, as a share of those it was designed for."""
         capacity = self.n_blocks * 512_000
         return self.filter_keys * self.millibits / capacity if capacity else 0.0
 
@@ -85,7 +84,7 @@ class FilterStats:
     designed_fpr: float | None  # of the tables actually checked, weighted by checks
     useful_ratio: float | None  # negatives among the checks
     blocks_skipped: int  # exact: one per negative
-    sampled: int  # negatives that were looked up in the index for the next four
+    sampled: int  # negatives whose block was looked up in the index, for the next four
     blocks_skipped_disk: int  # would have been disk reads
     blocks_skipped_cache: int  # would have been cache hits
     bytes_skipped: int
@@ -189,7 +188,7 @@ class StallStats:
 
 @dataclass(frozen=True)
 class ShadowStats:
-    """Negatives that were proved by reading the block (`filter_shadow_ratio`)."""
+    """Negatives that were checked by reading the block (`filter_shadow_ratio`)."""
 
     checks: int
     wrong: int
@@ -206,6 +205,13 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Stats:
+    """The statistics of a database, as `db.stats()` returns them.
+
+    >>> db.put(b"ada", b"1815")
+    >>> db.stats().memtable.entries
+    1
+    """
+
     levels: tuple[LevelStats, ...]
     total: LevelStats  # level is -1
     reads: ReadStats
@@ -220,6 +226,7 @@ class Stats:
     alarms: tuple[Alarm, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the statistics as plain data, for JSON."""
         return asdict(self)
 
 
@@ -234,7 +241,7 @@ def make_stats(
     cache: Raw | None = None,
     memtable: Raw | None = None,
 ) -> Stats:
-    """`counters` are the engine's, `background` what flushes and compactions did, the rest the state now."""
+    """Builds Stats from the engine's `counters`, the counters of `background` work and the current state."""
     tables = tuple(tables)
     cost = _Costs.of(counters)
     raw_levels: Sequence[Raw] = counters.get("levels", ())
@@ -273,7 +280,7 @@ def make_stats(
 
 @dataclass(frozen=True)
 class _Costs:
-    """Nanoseconds that a block would have cost: measured means, 0 where nothing was measured yet."""
+    """Nanoseconds per block: measured means, 0 before the first measurement."""
 
     disk_ns: float
     cache_ns: float
@@ -439,7 +446,7 @@ def _alarms(levels: Sequence[LevelStats], total: LevelStats, shadow: ShadowStats
     if shadow.wrong:
         yield Alarm(
             "filter_wrong", None, shadow.wrong, 0,
-            f"{shadow.wrong} of {shadow.checks} proved negatives were wrong: a filter hides keys",
+            f"{shadow.wrong} of {shadow.checks} checked negatives were wrong: a filter hides keys",
         )  # fmt: skip
     for level in levels:
         yield from _level_alarms(level)
@@ -469,7 +476,7 @@ def _level_alarms(level: LevelStats) -> Iterable[Alarm]:
     if f.keys_of_design > KEYS_LIMIT:
         yield Alarm(
             "filter_keys", level.level, f.keys_of_design, KEYS_LIMIT,
-            f"{name}: a filter holds {f.keys_of_design:.2f} times the keys it was made for",
+            f"{name}: a filter holds {f.keys_of_design:.2f} times the keys it was designed for",
         )  # fmt: skip
 
 

@@ -36,7 +36,9 @@ U64 = (1 << 64) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class VersionEdit:
-    """`None` leaves a number as it is. The order of application: shift, remove, move, add."""
+    """A change of the tree and its numbers; `None` leaves a number as it is. Applied in the order shift, remove, move,
+    add.
+    """
 
     seed: int | None = None
     next_file: int | None = None
@@ -51,7 +53,7 @@ class VersionEdit:
     reason: str = ""
 
     def apply(self, version: Version) -> Version:
-        """The version after this edit; ValueError where the two do not fit together."""
+        """The version after this edit. Raises ValueError if the edit does not fit `version`."""
         if self.shift:
             version = version.shifted(self.shift)
         leaving: dict[int, set[int]] = defaultdict(set)
@@ -145,7 +147,7 @@ def _encode_file(level: int, f: FileMeta) -> bytes:
 
 
 class _Reader:
-    """Takes varints and bytes off the front; every length is checked against what is left."""
+    """Reads varints and bytes; checks every length against what is left."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -238,7 +240,7 @@ _REPEATED: dict[int, tuple[str, Callable[[bytes], object]]] = {
 
 
 def decode_edit(data: bytes, file: str | None = None, offset: int | None = None) -> VersionEdit:
-    """The edit whose bytes these are. `file` and `offset` say where they were read, for the error."""
+    """Decodes an edit. `file` and `offset` say where it was read, for the error."""
     try:
         return _decode(data)
     except ValueError as error:

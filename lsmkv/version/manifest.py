@@ -1,4 +1,4 @@
-"""The MANIFEST (a log of version edits) and CURRENT (which manifest counts). Byte grids: docs/format.md.
+"""The manifest: a log of version edits. Byte grid: docs/format.md.
 
 Every record is synced before its edit is installed. The head keeps, in two alternating slots
 (`lsmkv_ext.port.sync_slots`), the offset up to which the file is known synced: damage below it is corruption, a bad
@@ -10,10 +10,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
@@ -21,10 +19,10 @@ from typing import BinaryIO
 import xxhash
 
 from lsmkv import filenames
-from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv.errors import CorruptionError, Error, IOError
+from lsmkv.files import io_errors, open_above_stdio, open_to_read, read_at_most, sync_directory, sync_file, write_all
 from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.version.version import Version
-from lsmkv_ext.port.file import occupy_standard_streams
 from lsmkv_ext.port.sync_slots import SyncSlots
 
 log = logging.getLogger("lsmkv")
@@ -38,9 +36,7 @@ CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = 192
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
-MAX_CURRENT_BYTES = 128
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-FOREIGN_CURRENT = re.compile(rb"MANIFEST-[0-9]+\n")
 
 
 def _checksum(data: bytes, seed: int) -> bytes:
@@ -62,185 +58,6 @@ def _record(ordinal: int, payload: bytes, number: int) -> bytes:
     return fields + _checksum(fields + payload, number) + payload
 
 
-# File primitives --------------------------------------------------------------------------------------------
-
-
-def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
-    """os.open that never returns 0, 1 or 2: those belong to the program's standard streams."""
-    occupy_standard_streams()
-    fd = os.open(path, flags | os.O_CLOEXEC, mode)
-    low = []
-    while fd <= 2:
-        low.append(fd)
-        fd = os.dup(fd)
-    for other in low:
-        os.close(other)
-    return fd
-
-
-def is_named(fd: int, path: str) -> bool:
-    """Whether `path` is still a name of the open file: others may have replaced or removed it."""
-    try:
-        return os.path.samestat(os.lstat(path), os.fstat(fd))
-    except FileNotFoundError:
-        return False
-
-
-def write_all(fd: int, data: bytes, path: str) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.write(fd, view)
-        if written == 0:
-            raise IOError(errno.EIO, "write took no bytes", path)
-        view = view[written:]
-
-
-def sync_file(fd: int, path: str) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        raise SyncError(error.errno, f"fsync: {error.strerror}", path) from error
-
-
-@contextmanager
-def io_errors(what: str, path: str) -> Iterator[None]:
-    """The operating system's errors as ours."""
-    try:
-        yield
-    except Error:
-        raise
-    except OSError as error:
-        raise IOError(error.errno, f"{what}: {error.strerror}", path) from error
-
-
-def open_directory(directory: str) -> int:
-    with io_errors("open", directory):
-        return open_above_stdio(directory, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def sync_directory(directory: str) -> None:
-    fd = open_directory(directory)
-    try:
-        sync_file(fd, directory)
-    finally:
-        os.close(fd)
-
-
-class Replacement:
-    """New contents of a file, in a temporary one beside it. `commit` renames it: the name holds the old or the
-    new contents, whatever happens. Ends with either `commit` or `abandon`.
-    """
-
-    def __init__(self, directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
-        self._directory = directory
-        self._path = os.path.join(directory, name)
-        self._temporary = self._path + ".tmp"
-        self._durable = durable
-        # Opened first: once the new name is there, nothing but the fsync itself may fail.
-        self._folder = open_directory(directory)
-        try:
-            with io_errors(f"replacing {name}", self._path):
-                self._write(data)
-        except BaseException:
-            self.abandon()
-            raise
-
-    def _write(self, data: bytes) -> None:
-        fd = open_above_stdio(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_all(fd, data, self._temporary)
-            if self._durable:
-                sync_file(fd, self._temporary)
-        finally:
-            os.close(fd)
-
-    def commit(self) -> None:
-        """When this raises, either may be there after a reopen."""
-        try:
-            try:
-                os.rename(self._temporary, self._path)
-            except OSError as error:
-                raise IOError(error.errno, f"rename: {error.strerror}", self._path) from error
-            if self._durable:
-                sync_file(self._folder, self._directory)
-        finally:
-            os.close(self._folder)
-
-    def abandon(self) -> None:
-        os.close(self._folder)
-        with suppress(OSError):
-            os.unlink(self._temporary)
-
-
-def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
-    """`name` holds `data` or what it held before, whatever happens: temporary file, fsync, rename, fsync of
-    the folder.
-    """
-    Replacement(directory, name, data, durable=durable).commit()
-
-
-def open_to_read(path: str) -> BinaryIO:
-    return os.fdopen(open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
-
-
-def read_bounded(path: str, limit: int) -> bytes:
-    """All of a small file; CorruptionError when it is larger than any valid one."""
-    with open_to_read(path) as file:
-        return read_at_most(file, limit, path)
-
-
-def read_at_most(file: BinaryIO, limit: int, path: str) -> bytes:
-    data = file.read(limit + 1)
-    if len(data) > limit:
-        raise CorruptionError(f"file is larger than {limit} bytes", path, limit)
-    return data
-
-
-# CURRENT ----------------------------------------------------------------------------------------------------
-
-
-def encode_current(number: int) -> bytes:
-    name = filenames.manifest_name(number).encode()
-    return name + b" %016x\n" % xxhash.xxh3_64_intdigest(name)
-
-
-def decode_current(data: bytes, file: str) -> int:
-    name = data.split(b" ", 1)[0]
-    parsed = filenames.parse(name.decode("ascii", "replace"))
-    if parsed is None or parsed[0] is not filenames.Kind.MANIFEST or data != encode_current(parsed[1]):
-        raise CorruptionError("CURRENT does not name a manifest", file, 0)
-    return parsed[1]
-
-
-def read_current(directory: str) -> int:
-    path = os.path.join(directory, filenames.CURRENT)
-    return decode_current(read_bounded(path, MAX_CURRENT_BYTES), path)
-
-
-def refuse_foreign(directory: str) -> None:
-    """Before files are removed by their names: LevelDB and its kin have files of the same names, and a CURRENT
-    that ours is never like, not even cut off.
-    """
-    path = os.path.join(directory, filenames.CURRENT)
-    try:
-        current = read_bounded(path, MAX_CURRENT_BYTES)
-    except (FileNotFoundError, CorruptionError):
-        return
-    if FOREIGN_CURRENT.fullmatch(current):
-        raise IOError(errno.EEXIST, "the folder holds a database of another kind", directory)
-
-
-def new_current(directory: str, number: int) -> Replacement:
-    return Replacement(directory, filenames.CURRENT, encode_current(number))
-
-
-def write_current(directory: str, number: int) -> None:
-    new_current(directory, number).commit()
-
-
-# Reading ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Record:
     offset: int
@@ -249,7 +66,7 @@ class Record:
 
 @dataclass
 class ManifestState:
-    """Everything a manifest says."""
+    """The sum of a manifest's edits."""
 
     number: int
     version: Version = field(default_factory=Version)
@@ -302,7 +119,9 @@ def head_damage(data: bytes, number: int) -> str | None:
 
 
 def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[Record]:
-    """The records in order. What ends them early is a torn tail (noted in `state`) or CorruptionError."""
+    """Yields the records in order and applies them to `state`. Stops at a torn tail, which it counts in `state`;
+    raises CorruptionError for other damage.
+    """
     synced = check_head(data, number, path)
     if synced > len(data):
         raise CorruptionError(f"manifest was synced up to {synced} but ends at {len(data)}", path, len(data))
@@ -342,7 +161,7 @@ def _record_problem(data: bytes, at: int, ordinal: int, number: int) -> str | No
 
 
 def read_manifest(directory: str, number: int) -> ManifestState:
-    """Strict: anything but a torn tail is CorruptionError. A manifest without any record is none."""
+    """Raises CorruptionError for anything but a torn tail, and for a manifest without a record."""
     path = filenames.manifest_path(directory, number)
     with open_to_read(path) as file:
         return decode_manifest(file, number, path)
@@ -362,19 +181,17 @@ def decode_manifest(file: BinaryIO, number: int, path: str) -> ManifestState:
 
 
 class AppendRefused(IOError):
-    """The disk had no room for all of a record: what there is of it is a torn tail, and the edit does not count.
+    """The disk had no room for the whole record. It is a torn tail, and the edit does not count.
 
-    After any other failure of an append, the next open may find the edit or not.
+    After any other failed append, the next open may or may not find the edit.
     """
 
 
 class ManifestWriter:
-    """Appends edits to one manifest file. After any failure it refuses more: the caller starts a new
-    manifest.
-    """
+    """Appends edits to one manifest file. After a failure it refuses more, and the caller starts a new manifest."""
 
     def __init__(self, directory: str, number: int, first: VersionEdit) -> None:
-        """Creates the file with `first` (a whole version) in it and syncs both; CURRENT is for the caller."""
+        """Creates and syncs the file with `first`, a whole version, in it. The caller replaces CURRENT."""
         self.number = number
         self.path = filenames.manifest_path(directory, number)
         self.failed = False
@@ -424,8 +241,8 @@ class ManifestWriter:
         try:
             os.pwrite(self._fd, slot, offset)
         except OSError as error:
-            # The edit is durable, so this append has not failed; the next one goes to a new file.
-            log.warning("%s: the synced offset could not be stored: %s", self.path, error)
+            # The edit is durable, so the append has not failed; the next one goes to a new file.
+            log.warning("%s: cannot store the synced offset: %s", self.path, error)
             return False
         return True
 
@@ -436,7 +253,7 @@ class ManifestWriter:
 
 
 def snapshot_edit(state: ManifestState, reason: str, time_us: int) -> VersionEdit:
-    """The edit that makes the whole of `state` from nothing: the first record of a manifest."""
+    """The edit that builds all of `state` from nothing: the first record of a manifest."""
     return VersionEdit(
         seed=state.seed,
         next_file=state.next_file,

@@ -1,4 +1,4 @@
-"""A Version: which tables form the tree at one moment. Immutable; a change makes a new one.
+"""A Version: the tables that form the tree at one moment. Immutable; a change creates a new one.
 
 L0 is ordered newest first and its files may overlap. In each deeper level files are ordered by key and
 disjoint. Level n is newer than level n + 1 for every key.
@@ -47,7 +47,7 @@ def _in_order(level: int, files: Iterable[FileMeta]) -> tuple[FileMeta, ...]:
 
 @dataclass(frozen=True)
 class Version:
-    """`base` is a version that this one shares levels with: those are known to be in order, and not looked at
+    """The files of each level. `base` is a version with which this one shares levels: their order is not checked
     again.
     """
 
@@ -72,7 +72,7 @@ class Version:
         object.__setattr__(self, "places", places)
 
     def check(self) -> None:
-        """What must hold in every version, levels shared with others included; ValueError says what does not."""
+        """Raises ValueError if a level, shared with `base` or not, is out of order."""
         for level, files in enumerate(self.levels[1:], 1):
             if _in_order(level, files) != files:
                 raise ValueError(f"L{level} is out of order")

@@ -1,10 +1,7 @@
-"""The tree as it stands: the current Version with its open tables, the memtables that wait for their flush,
-and the
-manifest that remembers it all.
+"""The version set: the current Version with its open tables, the memtables that wait for their flush, and the manifest.
 
-Locks, outermost first: `commit` (one edit at a time, held over the manifest's fsync) and `lock` (the fields,
-held briefly;
-the scheduler's condition is built on it). A reader needs neither: it uses the ReadState that was published last.
+Locks, outermost first: `commit` serializes edits and is held over the manifest's fsync; `lock` guards the fields, is
+held briefly, and carries the scheduler's condition. Readers need neither: they use the last published ReadState.
 """
 
 from __future__ import annotations
@@ -20,39 +17,33 @@ from types import TracebackType
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.version.edit import VersionEdit
 from lsmkv.errors import Error, ReadOnlyError, SyncError
-from lsmkv.version.manifest import (
-    AppendRefused,
-    ManifestState,
-    ManifestWriter,
-    Replacement,
-    new_current,
-    snapshot_edit,
-    sync_directory,
-)
+from lsmkv.files import Replacement, sync_directory
 from lsmkv.options import Options
+from lsmkv.version.current import new_current
+from lsmkv.version.edit import VersionEdit
+from lsmkv.version.manifest import AppendRefused, ManifestState, ManifestWriter, snapshot_edit
 from lsmkv.version.version import FileMeta, Version
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
-from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.compaction.job import FileNumbers
-from lsmkv_ext.wal.writer import LogWriter
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.wal.sync_watermark import SyncWatermark
+from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.sync_watermark import SyncWatermark
+from lsmkv_ext.wal.writer import LogWriter
 
 log = logging.getLogger("lsmkv")
 
-# A manifest is started anew once it holds mostly history: so many times the bytes of the tree it began with,
-# and enough to be worth it. Opening reads all of it, and so does every reader beside a writer.
+# A new manifest is started once the old one holds mostly history: so many times the bytes of its first record, and at
+# least so many bytes. Every open reads all of it.
 MANIFEST_GROWTH = 4
 MANIFEST_LIMIT = 256 << 10
 
 
 class Outputs:
-    """The files that an edit adds. A block that fails removes them, unless it attempted the append: then the edit
-    may be durable, and the next open decides.
+    """The files that an edit adds. A block that fails removes them unless it attempted the append: the edit may then
+    be durable, and the next open decides.
     """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
@@ -72,8 +63,8 @@ class Outputs:
 
 
 class Readers:
-    """How a new tree reaches its readers; there are none until the database is wired. `publish` follows a durable
-    edit: it only assigns.
+    """How a new tree reaches the engine's readers; this one does nothing, for a version set without an engine.
+    `publish` follows a durable edit: it only assigns.
     """
 
     def prepare(self, levels: list[list[Table]], flushed: Sequence[Memtable], last_seq: int) -> None: ...
@@ -120,28 +111,28 @@ class VersionSet:
         self.watermark: SyncWatermark | None = None  # how much of that one is known synced
         self.poisoned: BaseException | None = None
         self.shifts = 0  # sum of all level shifts since the database was opened
-        # Wired by the database: how a new tree reaches its readers, and an error its writers.
+        # Set by the database: how a new tree reaches its readers, and an error its writers.
         self.readers = Readers()
         self.on_poison: Callable[[BaseException], None] = lambda error: None
         self._next: NextTree | None = None  # from `_prepare` to `_publish`
-        self._served: ManifestWriter | None = None  # replaced by a new one; its file goes after the edit
+        self._obsolete: ManifestWriter | None = None  # replaced by a new one; removed after the edit
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
         self._dropped = 0  # tables dropped from the tree whose files are still there
-        self._dead_files: list[str] = []  # names whose unlink failed, for another try
+        self._dead_files: list[str] = []  # names whose unlink failed, to be retried
 
-    # What there is -----------------------------------------------------------------------------------------
+    # State ------------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> Version:
         return self.state.version
 
-    def open_table(self, f: FileMeta) -> Table:
+    def open_table(self, number: int, global_seq: int = 0) -> Table:
         return Table(
-            filenames.table_path(self.directory, f.number),
-            f.number,
+            filenames.table_path(self.directory, number),
+            number,
             self.cache,
             self.fds,
-            global_seq=f.global_seq,
+            global_seq=global_seq,
             charge=self.options.cache_index_and_filter_blocks,
         )
 
@@ -149,7 +140,7 @@ class VersionSet:
         self.tables[table.number] = table
 
     def filter_infos(self) -> dict[int, dict[str, Any]]:
-        """By file number. Made when first asked for: a fill ratio takes a walk over the whole filter."""
+        """Filter infos by file number, cached: a fill ratio takes a walk over the whole filter."""
         with self.lock:
             known = self._filter_infos
             self._filter_infos = {n: known.get(n) or filter_info(table) for n, table in self.tables.items()}
@@ -176,7 +167,7 @@ class VersionSet:
         new_log: LogWriter | None,
         engine: Callable[[Memtable, LogWriter | None], object] = lambda fresh, new_log: None,
     ) -> None:
-        """`fresh` takes the writes; what was active waits for its flush. `engine` rotates the engine. When this
+        """Makes `fresh` the active memtable; the old one waits for its flush. `engine` rotates the engine. When this
         raises, nothing has changed. The caller holds the writer's turn.
         """
         with self.lock:
@@ -206,8 +197,8 @@ class VersionSet:
         """Makes `edit` durable, then visible. `opened` are the tables it adds, `outputs` their files, `flushed` the
         memtables they replace.
 
-        When this raises, the tree is as before. If the append was attempted, the edit may be durable all the
-        same: the outputs stay, and the database is read-only until the next open finds out.
+        When this raises, the tree is as before. If the append was attempted, the edit may still be durable: the outputs
+        stay, and the database is read-only until the next open.
         """
         outputs = outputs or Outputs()
         with self.commit:
@@ -227,10 +218,10 @@ class VersionSet:
                 raise
         self._retire(dropped)
 
-    def _prepare(
-        self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]
-    ) -> Callable[[], None]:
-        """Does all that can fail and leave no trace; the call returned makes the edit durable, `_publish` visible."""
+    def _prepare(self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]) -> Callable[[], None]:
+        """Does everything that may fail without a trace. The returned call makes the edit durable, `_publish` makes it
+        visible.
+        """
         ingested_seq = edit.last_seq or 0
         edit = self._complete(edit, flushed)
         state = self._state_after(edit)
@@ -248,7 +239,7 @@ class VersionSet:
         return self._stage(edit, state)
 
     def _publish(self) -> None:
-        """The edit is durable: from here on nothing may fail. Assignments alone, no allocation."""
+        """The edit is durable, so nothing may fail: assignments only, no allocation."""
         with self.lock:
             coming = self._next
             assert coming is not None
@@ -295,9 +286,7 @@ class VersionSet:
         return self.manifest.stage(edit)
 
     def _stage_manifest(self, edit: VersionEdit, after: ManifestState) -> Callable[[], None]:
-        """Writes a manifest that begins with the tree after `edit`; the call returned makes CURRENT name it, and
-        so makes it count.
-        """
+        """Writes a manifest that begins with the tree after `edit`. The returned call makes CURRENT name it."""
         number = self.numbers.next()
         writer = None
         try:
@@ -319,13 +308,13 @@ class VersionSet:
             # CURRENT may name either manifest: both stay.
             writer.close()
             raise
-        self._served = self.manifest
+        self._obsolete = self.manifest
         self.manifest = writer
         self._manifest_limit = limit
 
     def start(self, edit: VersionEdit, outputs: Outputs | None = None) -> None:
-        """The first edit after opening always starts a manifest, so nothing is appended behind a
-        torn tail. If this raises, the next open decides, as after `apply`.
+        """Applies the first edit after opening. It starts a new manifest, so nothing is appended behind a torn tail. If
+        this raises, the next open decides, as after `apply`.
         """
         outputs = outputs or Outputs()
         with self.commit:
@@ -341,37 +330,35 @@ class VersionSet:
 
     def require_writable(self) -> None:
         if self.poisoned is not None:
-            raise ReadOnlyError(
-                f"the database is read-only since an error: {self.poisoned}"
-            ) from self.poisoned
+            raise ReadOnlyError(f"the database is read-only since an error: {self.poisoned}") from self.poisoned
 
     def poison(self, error: BaseException) -> None:
-        """What reached the disk is unknown from now on: writing stops for good, reading goes on."""
+        """Refuses writes from now on, since the state of the disk is unknown. Reads go on."""
         with self.lock:
             if self.poisoned is not None:
                 return
             self.poisoned = error
-            # In the same breath: once one call was refused, no later write may be acknowledged.
+            # Under the same lock: after one refused call no write may be acknowledged.
             self.on_poison(error)
         log.error("%s: read-only from now on: %s", self.directory, error)
 
-    # Files that have served ---------------------------------------------------------------------------------
+    # Obsolete files ---------------------------------------------------------------------------------------
 
     def _retire(self, dropped: list[Table]) -> None:
-        """Removes what an edit replaced. The edit is done: a failure in here only costs space until the next open."""
+        """Removes what an edit replaced. The edit is done: a failure only costs space until the next open."""
         try:
             with self.lock:
-                served, self._served = self._served, None
+                obsolete, self._obsolete = self._obsolete, None
                 while dropped:
                     self._dropped += 1
                     dropped.pop().mark_obsolete(self._released)
-            if served is not None:
-                served.close()
-                self.remove(filenames.manifest_name(served.number))
+            if obsolete is not None:
+                obsolete.close()
+                self.remove(filenames.manifest_name(obsolete.number))
             self.drop_logs()
             self.collect_garbage()
         except Exception as error:
-            log.warning("%s: files that have served stay until the next open: %s", self.directory, error)
+            log.warning("%s: obsolete files stay until the next open: %s", self.directory, error)
 
     def drop_logs(self) -> None:
         """Removes the logs that the durable manifest no longer needs."""
@@ -379,8 +366,7 @@ class VersionSet:
             below = self.state.log_number
             done = [number for number in self.logs if number < below]
             for number in done:
-                # Not closed here: a sync of another thread may be in it. Its descriptor goes with the last
-                # reference.
+                # Not closed: another thread may be syncing it. The last reference closes its descriptor.
                 del self.logs[number]
         for number in done:
             self.remove(filenames.log_name(number))
@@ -404,9 +390,7 @@ class VersionSet:
             self.remove(name)
 
     def remove(self, name: str) -> None:
-        """Unlinks one file of ours; a failure is logged and tried again later, for the space is all that is
-        lost.
-        """
+        """Unlinks a file of the database. A failure costs only space: it is logged and retried later."""
         try:
             os.unlink(os.path.join(self.directory, name))
         except FileNotFoundError:
@@ -417,7 +401,7 @@ class VersionSet:
                 self._dead_files.append(name)
 
     def discard_outputs(self, numbers: Iterable[int]) -> None:
-        """Removes tables that were written but never made it into the manifest."""
+        """Removes tables that were written but never reached the manifest."""
         for number in numbers:
             with suppress(FileNotFoundError):
                 os.unlink(filenames.table_path(self.directory, number))
@@ -444,7 +428,7 @@ class VersionSet:
 
 
 def filter_info(table: Table) -> dict[str, Any]:
-    """The table's filter as `lsmkv.filters` wants it: a healthy one has the problem "ok"."""
+    """The table's filter as `lsmkv.filters` takes it: a healthy one has the problem "ok"."""
     info: dict[str, Any] = table.filter_info
     if info["problem"] is None:
         info["problem"] = "ok"

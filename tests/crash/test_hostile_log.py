@@ -27,7 +27,7 @@ COUNT = 2_000_000
 MEASURE = """
 import sys
 import lsmkv
-from lsmkv.recovery import maintenance
+from lsmkv.recovery import verify
 from lsmkv_tool.cli import run
 
 def status(name):
@@ -39,7 +39,7 @@ def use(path):
     if how == "repair":
         return lsmkv.repair(path, apply=True)
     if how == "verify":
-        return maintenance.verify(path)
+        return verify.verify(path)
     if how == "dump":
         stdout, sys.stdout = sys.stdout, open("/dev/null", "w")
         assert run(["wal", "dump", path]) == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import xxhash
 
 from lsmkv import options
-from lsmkv.version import edit, manifest
+from lsmkv.version import current, edit, manifest
 from lsmkv_ext.batch import decode_operations
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.errors import CorruptionError
@@ -238,12 +238,12 @@ def manifest_run(data: bytes, folder: Path) -> None:
 
 
 def current_examples(folder: Path) -> list[bytes]:
-    return [manifest.encode_current(n) for n in (1, 77, 10**9)]
+    return [current.encode_current(n) for n in (1, 77, 10**9)]
 
 
 def current_run(data: bytes, folder: Path) -> None:
-    number = manifest.decode_current(data, "CURRENT")
-    if manifest.encode_current(number) != data:
+    number = current.decode_current(data, "CURRENT")
+    if current.encode_current(number) != data:
         raise AssertionError("CURRENT is read in two ways")
 
 

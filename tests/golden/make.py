@@ -42,7 +42,7 @@ def make(path):
         db[b"key%05d" % n] = b"value %d " % n * (n % 7 + 1)
     db.flush()
     db._scheduler.wait_idle()
-    db._scheduler.suspended += 1
+    db._scheduler.claims.suspended += 1
     db.delete_range(b"key00100", b"key00200")
     for i in range(0, 900, 10):
         db.delete(b"key%05d" % i)

@@ -298,10 +298,10 @@ class Machine(RuleBasedStateMachine):
     def crash_and_reopen(self):
         """The files as they are now, without any of close's work: what kill -9 leaves."""
         copy = self.folder + "/copy"
-        self.db._scheduler.suspended += 1
+        self.db._scheduler.claims.suspended += 1
         self.db._scheduler.wait_idle()
         copy_live(self.path, copy)
-        self.db._scheduler.suspended -= 1
+        self.db._scheduler.claims.suspended -= 1
         self.db.close()
         shutil.rmtree(self.path)
         shutil.move(copy, self.path)

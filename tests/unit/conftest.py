@@ -3,15 +3,27 @@ from pathlib import Path
 
 import pytest
 
+import lsmkv
 from lsmkv.compaction import scheduler
 
-# The helpers beside the tests (treetext) are imported by their own name.
+# The helper modules beside the tests (treetext, databases) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def tables_stay():
-    """A database at rest tidies up its L0 after a while; its shape must not depend on a test's speed."""
+    """No idle compaction: the shape of a tree must not depend on the speed of a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "IDLE_SECONDS", 3600.0)
         yield
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "db"
+
+
+@pytest.fixture
+def db(path):
+    with lsmkv.open(path) as db:
+        yield db

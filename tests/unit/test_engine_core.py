@@ -12,13 +12,13 @@ from sortedcontainers import SortedDict
 
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.cache.block_cache import BlockCache
-from lsmkv_ext.engine import Engine
-from lsmkv_ext.reader import SnapshotBase
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.wal.writer import LogWriter
+from lsmkv_ext.engine import Engine
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.reader import SnapshotBase
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.writer import LogWriter
 
 SEED = 42
 KEYS = st.one_of(

@@ -163,7 +163,7 @@ def test_a_bad_new_filter_is_not_published_by_a_rebuild_nor_blamed_on_the_table(
         spoil_next()
         with pytest.raises(lsmkv.CorruptionError, match="denies a key"):
             db.rebuild_filters()
-        assert not db._scheduler._damaged
+        assert not db._scheduler.claims.damaged
         assert all(db.get(key(i)) for i in range(6000))
         assert db.rebuild_filters() > 0
         assert not set(before) & set(db._versions.tables)
@@ -291,8 +291,8 @@ def test_present_keys_are_true_positives_at_their_level(tmp_path):
         assert len(bottom) == 1 and bottom[0].level > 0
         assert bottom[0].filter.true_positives == 2000
         assert stats.reads.gets == stats.reads.found == 2000
-        in_vain = stats.total.filter.negatives + stats.total.filter.false_positives
-        assert in_vain == pytest.approx(4000, abs=40)
+        wasted = stats.total.filter.negatives + stats.total.filter.false_positives
+        assert wasted == pytest.approx(4000, abs=40)
 
 
 def test_batches_count_like_single_reads(tmp_path):

@@ -36,7 +36,7 @@ class Sample:
 def read_sample(db: str) -> Sample | None:
     """Return the exported statistics, or None if there are none or a crash damaged them (they are not synced)."""
     from lsmkv.errors import CorruptionError
-    from lsmkv.version.manifest import read_bounded
+    from lsmkv.files import read_bounded
 
     try:
         body = json.loads(read_bounded(str(Directory(db).path / "STATS"), MAX_STATS_BYTES))

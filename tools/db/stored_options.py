@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def read_options(directory: Directory) -> Options:
     """Return the stored options, or the defaults if there is no OPTIONS file."""
-    from lsmkv.version.manifest import read_bounded
+    from lsmkv.files import read_bounded
     from lsmkv.options import MAX_OPTIONS_BYTES, Options
 
     path = str(directory.path / "OPTIONS")

@@ -91,7 +91,7 @@ def propose(tree: Tree, absent: float, memory: int) -> dict[str, Any]:
             continue
         keys = sum(meta.filter_keys for meta in files)
         now = sum(meta.filter_bytes for meta in files)
-        wasted_probes = levels[level].in_vain
+        wasted_probes = levels[level].wasted_probes
         rows.append(
             {
                 "level": level,

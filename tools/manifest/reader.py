@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def locate(path: str) -> tuple[str, int]:
     """Return (directory, number) of the manifest file `path`, or of the current one of the database `path`."""
     if is_directory(path):
-        from lsmkv.version.manifest import read_current
+        from lsmkv.version.current import read_current
 
         with open_errors(path):
             return path, read_current(path)
@@ -32,15 +32,16 @@ class ManifestFile:
     """The records of a manifest, the state they add up to, and the error that ended the read, if any."""
 
     def __init__(self, path: str) -> None:
-        from lsmkv.version import manifest
+        from lsmkv import files
         from lsmkv.errors import CorruptionError
         from lsmkv.filenames import manifest_path
+        from lsmkv.version import manifest
 
         directory, self.number = locate(path)
         self.path = manifest_path(directory, self.number)
         stat_file(self.path)
         with open_errors(self.path):
-            data = manifest.read_bounded(self.path, manifest.MAX_RECORD)
+            data = files.read_bounded(self.path, manifest.MAX_RECORD)
         self.size = len(data)
         self.records: list[Record] = []
         self.state: ManifestState = manifest.ManifestState(self.number)

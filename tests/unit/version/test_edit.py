@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treetext import parse_file, show, tree
 
-from lsmkv.version.edit import MAX_REASON, VersionEdit, decode_edit
 from lsmkv.errors import CorruptionError
 from lsmkv.options import MAX_LEVELS
+from lsmkv.version.edit import MAX_REASON, VersionEdit, decode_edit
 from lsmkv.version.version import FileMeta, Version
 
 U64 = st.integers(0, (1 << 64) - 1)
@@ -122,9 +122,7 @@ def test_apply_shifts_first():
     assert show(edit.apply(tree("L1: 1[a-z]"))) == "L1: 6 | L2: 1"
 
 
-@pytest.mark.parametrize(
-    "edit", [VersionEdit(removed=(9,)), VersionEdit(moved=((9, 2),)), VersionEdit(shift=-1)]
-)
+@pytest.mark.parametrize("edit", [VersionEdit(removed=(9,)), VersionEdit(moved=((9, 2),)), VersionEdit(shift=-1)])
 def test_an_edit_that_does_not_fit_is_refused(edit):
     with pytest.raises(ValueError):
         edit.apply(tree("L1: 1[a-z]"))

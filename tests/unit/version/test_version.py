@@ -73,9 +73,7 @@ KEYS = st.binary(max_size=2)
 @given(st.lists(st.tuples(KEYS, KEYS, st.booleans()), min_size=1, max_size=6), KEYS)
 def test_hull_covers_exactly_the_outermost_keys(spans, key):
     files = [
-        FileMeta(
-            number=i, size=1, entries=1, smallest=min(a, b), largest=max(a, b), largest_exclusive=x and a != b
-        )
+        FileMeta(number=i, size=1, entries=1, smallest=min(a, b), largest=max(a, b), largest_exclusive=x and a != b)
         for i, (a, b, x) in enumerate(spans, 1)
     ]
     point = KeyRange(key, key)

@@ -1,36 +1,36 @@
-"""Without opening a database for use: verify and destroy."""
+"""Verify: reads every file of a database and checks all that can be checked, without opening it for use."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lsmkv import filenames, ownership
-from lsmkv.version import manifest
-from lsmkv.recovery import recovery
+from lsmkv import filenames
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
-from lsmkv.lockfile import DatabaseLock, is_locked
-from lsmkv.version.manifest import ManifestState
+from lsmkv.files import open_to_read, read_bounded, size_of
+from lsmkv.lockfile import is_locked
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
+from lsmkv.recovery import stored_state
+from lsmkv.version import manifest
+from lsmkv.version.manifest import ManifestState
+from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.table_inspect import sections
+from lsmkv_ext.table.verify import verify_table
 from lsmkv_ext.wal.reader import check_log
 from lsmkv_ext.wal.sync_watermark import damaged_offsets
-from lsmkv_ext.table.table import Table
-from lsmkv_ext.table.verify import verify_table
 
 Progress = Callable[[str, int, int], None]
 
-# How often a database that somebody writes to is looked at again before a finding counts.
+# How often a database with a writer is read again before a finding counts.
 LIVE_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: in which file, where in it if known, and what."""
+    """One thing that is wrong: the file, the offset if known, and a description."""
 
     file: str
     offset: int | None
@@ -43,7 +43,12 @@ class Finding:
 
 @dataclass
 class Report:
-    """What `verify` looked at and found. True when nothing is wrong."""
+    """The result of `verify`: what it read and found. True if nothing is wrong.
+
+    >>> lsmkv.open("people.db").close()
+    >>> lsmkv.verify("people.db").findings
+    []
+    """
 
     path: str
     findings: list[Finding] = field(default_factory=list)
@@ -54,32 +59,37 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing is wrong."""
         return not self.findings
 
     def __bool__(self) -> bool:
         return self.ok
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, for JSON."""
         return {**asdict(self), "ok": self.ok}
 
     def add(self, file: str, error: BaseException | str, offset: int | None = None) -> None:
+        """Add a finding. A CorruptionError brings its own offset."""
         if isinstance(error, CorruptionError):
             offset = error.offset if offset is None else offset
         self.findings.append(Finding(os.path.basename(file), offset, str(error)))
 
 
-# Verify ---------------------------------------------------------------------------------------------------
-
-
 def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progress | None = None) -> Report:
-    """Reads every file and checks all that can be checked; changes nothing. `deep` also looks at every key.
+    """Read every file of the database in `path` and check all that can be checked. Nothing is changed.
 
-    `progress(file, done, total)` is called with bytes before each file.
+    `deep` also checks every key. `progress(file, done, total)` is called with bytes before each file. Returns a
+    `Report`, which is true if nothing is wrong.
+
+    >>> lsmkv.open("people.db").close()
+    >>> bool(lsmkv.verify("people.db"))
+    True
     """
     directory = filenames.folder_path(path)
     report = _verify_once(directory, deep, progress)
     for _ in range(LIVE_ATTEMPTS):
-        # A writer may change files under our eyes; damage is still there at the next look.
+        # A writer may change the files meanwhile; damage is still there at the next look.
         if report.ok or not is_locked(directory):
             break
         report = _verify_once(directory, deep, progress)
@@ -88,11 +98,11 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
 
 def _verify_once(directory: str, deep: bool, progress: Progress | None) -> Report:
     report = Report(directory)
-    if not recovery.exists(directory):
+    if not stored_state.exists(directory):
         report.add(directory, "there is no database")
         return report
     listing = filenames.list_directory(directory)
-    sizes = {name: _size(os.path.join(directory, name)) for name, _, _ in listing}
+    sizes = {name: size_of(os.path.join(directory, name)) for name, _, _ in listing}
     state = _verify_manifest(directory, report)
     _verify_options(directory, report)
     done, total = 0, sum(sizes.values())
@@ -113,22 +123,15 @@ def _verify_once(directory: str, deep: bool, progress: Progress | None) -> Repor
     return report
 
 
-def _size(path: str) -> int:
-    try:
-        return os.lstat(path).st_size
-    except FileNotFoundError:
-        return 0
-
-
 def _verify_manifest(directory: str, report: Report) -> ManifestState | None:
     try:
-        state = recovery.read_state(directory)
+        state = stored_state.read_state(directory)
     except (CorruptionError, OSError) as error:
         report.add(getattr(error, "file", None) or filenames.CURRENT, error)
         return None
     path = filenames.manifest_path(directory, state.number)
     try:
-        with manifest.open_to_read(path) as file:
+        with open_to_read(path) as file:
             odd = manifest.head_damage(file.read(manifest.HEAD_BYTES), state.number)
         if odd is not None:
             report.add(path, odd, 0)
@@ -142,7 +145,7 @@ def _verify_manifest(directory: str, report: Report) -> ManifestState | None:
 def _verify_options(directory: str, report: Report) -> None:
     path = os.path.join(directory, filenames.OPTIONS)
     try:
-        Options.decode(manifest.read_bounded(path, MAX_OPTIONS_BYTES), path)
+        Options.decode(read_bounded(path, MAX_OPTIONS_BYTES), path)
     except FileNotFoundError:
         report.notes.append("no OPTIONS file")
     except (CorruptionError, OSError) as error:
@@ -160,7 +163,7 @@ def _verify_table(
     try:
         table = Table(path, number)
         if number in metas:
-            recovery.check_table(table, metas[number], path)
+            stored_state.check_table(table, metas[number], path)
         report.entries += table.n_entries
         for finding in verify_table(table, deep=deep):
             report.add(path, finding["what"], finding["offset"])
@@ -171,7 +174,7 @@ def _verify_table(
 
 
 def _dirty_padding(table: Table, path: str) -> Iterator[int]:
-    with manifest.open_to_read(path) as file:
+    with open_to_read(path) as file:
         for name, offset, size in sections(table):
             if name == "padding":
                 file.seek(offset)
@@ -194,7 +197,7 @@ def _verify_presence(directory: str, state: ManifestState, report: Report) -> No
 
 def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
     try:
-        numbers = recovery.live_logs(directory, state)
+        numbers = stored_state.live_logs(directory, state)
     except CorruptionError as error:
         report.add(error.file or directory, error)
         return
@@ -206,7 +209,7 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
             if found["torn_reason"] is not None:
                 report.add(path, f"torn: {found['torn_reason']}", found["torn_offset"])
             if found["damaged_slot"] is not None:
-                report.add(path, "damaged watermark of what is synced", found["damaged_slot"])
+                report.add(path, "damaged sync watermark", found["damaged_slot"])
         except (CorruptionError, OSError) as error:
             report.add(path, error)
 
@@ -215,53 +218,4 @@ def _verify_watermark(directory: str, report: Report) -> None:
     path = os.path.join(directory, filenames.SYNCED)
     offsets = damaged_offsets(path)
     if offsets:
-        report.add(path, "damaged watermark of what is synced", offsets[0])
-
-
-# Destroy --------------------------------------------------------------------------------------------------
-
-
-def destroy(path: str | os.PathLike[str]) -> None:
-    """Deletes a database: the files that are ours, and the folder if nothing else is in it."""
-    directory = filenames.folder_path(path)
-    if not os.path.lexists(directory):
-        return
-    with manifest.io_errors("destroy", directory):
-        _destroy(directory)
-
-
-def _destroy(directory: str) -> None:
-    manifest.refuse_foreign(directory)
-    lock = DatabaseLock(directory)
-    try:
-        # First, while CURRENT shows that it is ours.
-        lost = os.path.join(directory, filenames.LOST)
-        if os.path.isdir(lost) and not os.path.islink(lost):
-            _remove(lost, everything=ownership.is_database(directory))
-            with suppress(OSError):
-                os.rmdir(lost)
-        remove_files(directory)
-        if _size(lock_path := os.path.join(directory, filenames.LOCK)) == 0:
-            os.unlink(lock_path)
-    finally:
-        lock.release()
-    with suppress(OSError):
-        os.rmdir(directory)
-
-
-def remove_files(directory: str) -> None:
-    """All files of ours but LOCK."""
-    manifest.refuse_foreign(directory)
-    _remove(directory, everything=ownership.is_database(directory))
-
-
-def _remove(directory: str, everything: bool) -> None:
-    """Files with names of ours but LOCK: everything, or those whose contents show that they are ours."""
-    listing = [(name, kind) for name, kind, _ in filenames.list_directory(directory) if kind is not Kind.LOCK]
-    known = {name for name, kind in listing if ownership.recognised(directory, name, kind)}
-    names = [name for name, _ in listing if everything or name in known]
-    # Nothing but CURRENT shows that the damaged files are ours, so they go before it. The rest follows: what is left of
-    # a half removed database is none.
-    for name in sorted(names, key=lambda name: (name in known, name != filenames.CURRENT)):
-        os.unlink(os.path.join(directory, name))
-    manifest.sync_directory(directory)
+        report.add(path, "damaged sync watermark", offsets[0])

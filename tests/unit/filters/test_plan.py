@@ -91,7 +91,7 @@ def test_solved_never_worse_than_uniform_and_within_budget(levels, average):
     assert memory_bytes(levels, bits) <= budget * (1 + 1e-9) + 1
     assert all(0 <= b <= MAX_SOLVED_BITS for b in bits)
     # the curve is not convex below 1 bit: there the last, partial step may end worse than an even spread
-    slack = max((level.in_vain for level in levels), default=0) * 0.2 if average < 2 else 1e-3
+    slack = max((level.wasted_probes for level in levels), default=0) * 0.2 if average < 2 else 1e-3
     assert summed_fpr(levels, bits) <= summed_fpr(levels, uniform) + slack
 
 
@@ -118,7 +118,7 @@ def test_no_exchange_of_bits_between_two_levels_helps(entries, average):
 def test_solved_rate_is_reached_or_impossible(levels, target):
     bits = solve_rate(levels, target)
     reached = summed_fpr(levels, bits) <= target * (1 + 1e-9)
-    largest = [MAX_SOLVED_BITS if level.entries and level.in_vain > 0 else 0.0 for level in levels]
+    largest = [MAX_SOLVED_BITS if level.entries and level.wasted_probes > 0 else 0.0 for level in levels]
     assert reached or list(bits) == pytest.approx(largest)
 
 
@@ -127,7 +127,7 @@ def test_rate_and_memory_solutions_agree():
     assert memory_bytes(TREE, solve_rate(TREE, summed_fpr(TREE, bits))) == pytest.approx(5_000_000, rel=0.01)
 
 
-def test_levels_that_are_never_asked_in_vain_get_nothing():
+def test_levels_that_are_never_probed_for_nothing_get_nothing():
     bits = solve_memory([LevelShape(1000), LevelShape(1000, weight=0.0)], 1250)
     assert bits[1] == 0 and bits[0] == pytest.approx(10, abs=0.01)
 

@@ -6,11 +6,12 @@ import errno
 import os
 
 import pytest
+from waiting import wait_until
 
 import lsmkv
-from waiting import wait_until
-from lsmkv.version import manifest
+from lsmkv import files
 from lsmkv.db import DB
+from lsmkv.version import manifest
 from lsmkv.version.manifest import ManifestWriter
 from lsmkv.version.version_set import VersionSet
 
@@ -89,7 +90,7 @@ def failing_after(function):
 
 
 def after_the_write(db, patch):
-    write_all = manifest.write_all
+    write_all = files.write_all
 
     def write(fd, data, path):
         write_all(fd, data, path)
@@ -159,7 +160,7 @@ def test_an_open_whose_edit_may_be_durable_keeps_its_files(db, path, model):
 
 def test_an_append_without_room_is_undone(db, path, model, monkeypatch):
     """What there is of the record is a torn tail, so the table goes, and the next try succeeds."""
-    write_all = manifest.write_all
+    write_all = files.write_all
     full = [True]
 
     def write(fd, data, name):
@@ -183,7 +184,7 @@ def test_an_append_without_room_is_undone(db, path, model, monkeypatch):
 
 
 def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, monkeypatch):
-    write_all = manifest.write_all
+    write_all = files.write_all
     rotated = []
 
     def write(fd, data, name):

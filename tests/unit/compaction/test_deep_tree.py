@@ -6,9 +6,9 @@ import random
 import pytest
 
 import lsmkv
-from lsmkv.version.edit import VersionEdit
+from lsmkv.compaction.picker import CompactionPlan, Kind
 from lsmkv.options import MAX_LEVELS
-from lsmkv.compaction.picker import Kind, CompactionPlan
+from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import EVERYTHING
 
 DEEP = {
@@ -88,7 +88,7 @@ def test_a_shift_between_two_looks_at_the_tree_lost_a_delete(tmp_path, monkeypat
     """The compaction took its output level from after the shift and the files below from before it."""
     with lsmkv.open(tmp_path / "db") as db:
         versions = db._versions
-        db._scheduler.suspended += 1
+        db._scheduler.claims.suspended += 1
         db[b"a"] = db[b"c"] = b"1"
         db.compact_range()
         versions.apply(VersionEdit(shift=1))
@@ -104,7 +104,7 @@ def test_a_shift_between_two_looks_at_the_tree_lost_a_delete(tmp_path, monkeypat
 
         monkeypatch.setattr(versions, "tables_of", shift_once)
         plan = CompactionPlan(Kind.COMPACT, 0, 1, upper=versions.current.levels[0])
-        db._scheduler.run_manual(lambda version, busy: plan)
+        db._manual.run(lambda version, busy: plan)
         assert [len(files) for files in versions.current.levels[:4]] == [0, 0, 1, 1]
         assert dict(db.items()) == {b"b": b"2", b"c": b"1"}
 

@@ -5,11 +5,12 @@ import pytest
 from treetext import parse_file, show
 
 import lsmkv
-from lsmkv.version import manifest, version_set
-from lsmkv.version.edit import VersionEdit
-from lsmkv.errors import CorruptionError, Error, IOError
+from lsmkv import files
+from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.filenames import manifest_path
-from lsmkv.version.manifest import HEAD_BYTES, ManifestWriter, SyncError, read_manifest
+from lsmkv.version import current, manifest, version_set
+from lsmkv.version.edit import VersionEdit
+from lsmkv.version.manifest import HEAD_BYTES, ManifestWriter, read_manifest
 
 FIRST = VersionEdit(seed=77, next_file=10, last_seq=5, log_number=3, added=((1, parse_file("1[a-z]")),))
 
@@ -123,31 +124,31 @@ def test_a_failed_fsync_is_its_own_error(directory):
     read_end, write_end = os.pipe()
     try:
         with pytest.raises(SyncError):
-            manifest.sync_file(write_end, "pipe")
+            files.sync_file(write_end, "pipe")
     finally:
         os.close(read_end)
         os.close(write_end)
 
 
 def test_current_names_a_manifest_strictly(directory):
-    manifest.write_current(directory, 12)
-    assert manifest.read_current(directory) == 12
+    current.write_current(directory, 12)
+    assert current.read_current(directory) == 12
     assert sorted(os.listdir(directory)) == ["CURRENT"]
-    good = manifest.encode_current(12)
+    good = current.encode_current(12)
     for at in range(len(good)):
         damaged = bytearray(good)
         damaged[at] ^= 1
         with pytest.raises(CorruptionError):
-            manifest.decode_current(bytes(damaged), "CURRENT")
+            current.decode_current(bytes(damaged), "CURRENT")
         with pytest.raises(CorruptionError):
-            manifest.decode_current(good[:at], "CURRENT")
+            current.decode_current(good[:at], "CURRENT")
     with pytest.raises(CorruptionError):
-        manifest.decode_current(b"../../etc/passwd 0000000000000000\n", "CURRENT")
+        current.decode_current(b"../../etc/passwd 0000000000000000\n", "CURRENT")
 
 
 def test_files_are_private(directory):
     path = filled(directory)
-    manifest.write_current(directory, 4)
+    current.write_current(directory, 4)
     for name in (path, os.path.join(directory, "CURRENT")):
         assert os.stat(name).st_mode & 0o777 == 0o600
 

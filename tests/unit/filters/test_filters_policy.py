@@ -4,37 +4,34 @@ import re
 
 import pytest
 
+from lsmkv.filters.planner import LevelShape, designed_fpr, memory_bytes, summed_fpr
 from lsmkv.filters.policy import (
     FilterPolicy,
     FilterState,
     LevelLoad,
-    debt,
     debt_ratio,
     debts,
     is_bottommost,
-    millibits_for,
-    millibits_for_level,
     observe,
 )
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.filters.planner import LevelShape, designed_fpr, memory_bytes, summed_fpr
 from lsmkv.version.version import FileMeta, Version
 
-LOAD = re.compile(r"L(\d): (\d+)k?(?: x(\d+))?(?: reach=([\d.]+))?(?: vain=([\d.]+))?\Z")
+LOAD = re.compile(r"L(\d): (\d+)k?(?: x(\d+))?(?: reach=([\d.]+))?(?: wasted=([\d.]+))?\Z")
 
 
 def loads(text):
-    """Lines such as `L0: 200 x4 reach=3.9 vain=3.8`: thousands of entries, runs, probes per lookup."""
+    """Lines such as `L0: 200 x4 reach=3.9 wasted=3.8`: thousands of entries, runs, probes per lookup."""
     found = [LevelLoad()] * MAX_LEVELS
     for line in text.strip().splitlines():
         match = LOAD.match(line.strip())
         assert match, line
-        level, entries, runs, reach, vain = match.groups()
+        level, entries, runs, reach, wasted = match.groups()
         found[int(level)] = LevelLoad(
             int(entries) * 1000,
             int(runs or 1),
             None if reach is None else float(reach),
-            None if vain is None else float(vain),
+            None if wasted is None else float(wasted),
         )
     return found
 
@@ -74,7 +71,7 @@ def version(*levels):
 
 def test_a_number_holds_everywhere():
     assert policy(bits_per_key=12.5).bits == (12.5,) * MAX_LEVELS
-    assert millibits_for_level(Options(bits_per_key=12.5), loads(TREE), 3) == 12_500
+    assert policy(bits_per_key=12.5).millibits_for(3) == 12_500
     assert policy(bits_per_key=0).bits == (0,) * MAX_LEVELS
 
 
@@ -115,7 +112,7 @@ def test_auto_in_an_empty_tree_has_bits_for_every_level():
 
 def test_auto_follows_where_lookups_go():
     deep = policy("L1: 500\nL2: 5000", bits_per_key="auto")
-    shallow = policy("L1: 500 reach=1.0 vain=1.0\nL2: 5000 reach=0.05 vain=0.05", bits_per_key="auto")
+    shallow = policy("L1: 500 reach=1.0 wasted=1.0\nL2: 5000 reach=0.05 wasted=0.05", bits_per_key="auto")
     assert shallow.bits_for(2) < deep.bits_for(2) - 0.5
     assert shallow.bits_for(1) > deep.bits_for(1) + 0.5
 
@@ -137,11 +134,9 @@ def test_for_hits_with_auto_spends_the_budget_above_the_bottom():
     assert memory_bytes(above, found.bits[:3]) == pytest.approx(1_000_000, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("vain", "low", "high"), [(1.0, 10, 10), (0.5, 8, 9), (0.1, 4.5, 5.5), (0.005, 0, 0)]
-)
-def test_auto_for_hits_gives_the_bottom_what_its_misses_deserve(vain, low, high):
-    found = policy(f"L1: 500\nL2: 5000 reach=1.0 vain={vain}", optimize_filters_for_hits="auto")
+@pytest.mark.parametrize(("wasted", "low", "high"), [(1.0, 10, 10), (0.5, 8, 9), (0.1, 4.5, 5.5), (0.005, 0, 0)])
+def test_auto_for_hits_gives_the_bottom_what_its_misses_deserve(wasted, low, high):
+    found = policy(f"L1: 500\nL2: 5000 reach=1.0 wasted={wasted}", optimize_filters_for_hits="auto")
     assert low <= found.bits_for(2, bottommost=True) <= high
     assert found.bits_for(1) == 10
 
@@ -164,14 +159,14 @@ def test_observed_loads_come_from_the_tree_and_the_counters():
     found = observe(tree, Options(l0_compaction_trigger=4), counters())
     assert found[0].runs == 4 and found[0].entries == 2000
     assert (found[1].entries, found[2].entries) == (100, 900)
-    assert found[1].in_vain == pytest.approx(1.0)
+    assert found[1].wasted_probes == pytest.approx(1.0)
     assert found[2].reach == pytest.approx(1.0)
-    assert found[2].in_vain == pytest.approx((1000 + 1000) / 11_000)
+    assert found[2].wasted_probes == pytest.approx((1000 + 1000) / 11_000)
 
 
 def test_a_few_reads_say_nothing():
     found = observe(version(), Options(), counters(gets=999))
-    assert all(load.reach is None and load.in_vain is None for load in found)
+    assert all(load.reach is None and load.wasted_probes is None for load in found)
     assert observe(version(), Options())[0].entries > 0
 
 
@@ -231,12 +226,3 @@ def test_debts_of_a_tree():
     assert debts(tree, policy(), {9: info})[9] == "damaged"
     assert debts(tree, policy(), {9: info | {"problem": "ok"}}, seed=4)[9] == "seed"
     assert debt_ratio(version(), {}) == 0
-
-
-def test_questions_of_the_control_plane():
-    tree = version([], [file(1, "ak", bits=6.0)], [file(2, "mz")])
-    options = Options(optimize_filters_for_hits=True)
-    assert millibits_for(options, tree, 1) == 10_000
-    assert millibits_for(options, tree, 2, bottommost=True) == 0
-    assert debt(Options(), tree) == {1}
-    assert debt(options, tree) == {1, 2}, "both are bottommost for their keys"

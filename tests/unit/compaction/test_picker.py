@@ -1,12 +1,11 @@
 import pytest
 from treetext import show, tree
 
-from lsmkv.options import KIB, MAX_LEVELS, Options
 from lsmkv.compaction.picker import (
     NO_HINTS,
+    CompactionPlan,
     Hints,
     Kind,
-    CompactionPlan,
     base_bytes,
     choose,
     choose_range,
@@ -15,6 +14,7 @@ from lsmkv.compaction.picker import (
     pending_bytes,
     wanted_shift,
 )
+from lsmkv.options import KIB, MAX_LEVELS, Options
 from lsmkv.version.version import KeyRange
 
 # Sizes in the texts are plain numbers, so the options count in the same unit: a base of 16 KiB is one merge
@@ -250,9 +250,9 @@ def test_by_hand_every_level_comes_down_and_the_last_loses_its_deletes():
         L2: 3[a-b]60000 4[m-z]/1d
     """)
     everything = KeyRange(None, None)
-    assert str(choose_range(version, OPTIONS, 0)) == "compact L0->L1 [9,8 + 1,2] manually"
-    assert str(choose_range(version, OPTIONS, 0, KeyRange(b"y", b"z"))) == "move L0->L1 [8] manually"
-    assert str(choose_range(version, OPTIONS, 1)) == "compact L1->L2 [1,2 + 3,4] manually"
-    assert str(choose_range(version, OPTIONS, 2)) == "compact L2->L2 [4] manually"
+    assert str(choose_range(version, OPTIONS, 0)) == "compact L0->L1 [9,8 + 1,2] manual"
+    assert str(choose_range(version, OPTIONS, 0, KeyRange(b"y", b"z"))) == "move L0->L1 [8] manual"
+    assert str(choose_range(version, OPTIONS, 1)) == "compact L1->L2 [1,2 + 3,4] manual"
+    assert str(choose_range(version, OPTIONS, 2)) == "compact L2->L2 [4] manual"
     assert choose_range(version, OPTIONS, 2, everything, after=b"zz") is None
     assert choose_range(version, OPTIONS, 1, KeyRange(b"e", b"k")) is None

@@ -1,0 +1,127 @@
+"""Claims: which plans run, and what automatic compaction may pick beside them.
+
+All fields are guarded by the version set's `lock`; every method but `CompactionPause.release` is called with it held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lsmkv import filenames
+from lsmkv.compaction.picker import CompactionPlan, Hints, Kind, choose, conflict
+from lsmkv.errors import CorruptionError
+from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.port.finalization import Condition
+from lsmkv_ext.port.uninterruptible import uninterruptible
+
+
+class Claim(NamedTuple):
+    plan: CompactionPlan
+    shifts: int  # the version set's counter when the plan was made
+
+
+class Claims:
+    """The running plans of one database. `condition` is notified when automatic compaction may pick again."""
+
+    def __init__(self, versions: VersionSet, condition: Condition) -> None:
+        self.versions = versions
+        self.condition = condition
+        self.running: list[Claim] = []
+        self.suspended = 0  # > 0: no new automatic compaction
+        self.wanted: dict[int, Claim] = {}  # blocked steps of manual compactions, by their CompactionPause
+        self.damaged: set[int] = set()  # tables that a compaction found corrupt: left alone
+
+    def add(self, plan: CompactionPlan) -> Claim:
+        claim = Claim(plan, self.versions.shifts)
+        self.running.append(claim)
+        return claim
+
+    def remove(self, claim: Claim) -> None:
+        self.running.remove(claim)
+
+    def plans(self) -> list[CompactionPlan]:
+        """The running plans, with today's level numbers."""
+        return self._renumbered(self.running)
+
+    def blocking(self, wanted: CompactionPlan) -> list[CompactionPlan]:
+        """The running plans, as they were claimed, that conflict with `wanted`."""
+        pairs = zip(self.running, self.plans(), strict=True)
+        return [claim.plan for claim, now in pairs if conflict(now, wanted)]
+
+    def _renumbered(self, claims: Iterable[Claim]) -> list[CompactionPlan]:
+        return [plan.shifted(self.versions.shifts - shifts) for plan, shifts in claims]
+
+    def choose(self, hints: Hints) -> CompactionPlan | None:
+        """The next automatic plan, or None. It ignores `suspended`."""
+        version = self.versions.current
+        # A plan that a caller waits to run counts as running, or its tables might never be free.
+        busy = self.plans() + self._renumbered(self.wanted.values())
+        damaged = tuple(f for f in version.files() if f.number in self.damaged)
+        if damaged:
+            # Claimed for good, in a level that does not exist: the files are taken, no range is.
+            busy.append(CompactionPlan(Kind.COMPACT, -1, -1, upper=damaged))
+        return choose(version, self.versions.options, busy, hints)
+
+    def choose_idle(self) -> CompactionPlan | None:
+        """A merge of L0 for an idle database: reads then probe one sorted run instead of several tables."""
+        young = frozenset(f.number for f in self.versions.current.levels[0])
+        return self.choose(Hints(seek_heavy=young))
+
+    def mark_damaged(self, plan: CompactionPlan, error: CorruptionError) -> None:
+        """Keeps the inputs that the error names out of later plans. An error that names no table blames a sole
+        input.
+        """
+        numbers = [f.number for f in plan.inputs]
+        named = filenames.parse(os.path.basename(error.file or ""))
+        if named is not None and named[0] is filenames.Kind.TABLE:
+            numbers = [number for number in numbers if number == named[1]]
+        elif len(numbers) > 1:
+            numbers = []
+        self.damaged.update(numbers)
+
+
+class CompactionPause:
+    """Keeps automatic compactions out of the way of a manual one. Until the manual one has picked its first step it
+    holds back all of them: one background thread would start what several threads of the caller can do. Later it holds
+    back those that conflict with a step that is blocked.
+    """
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+        self._suspends = False
+        self._released = False
+        with claims.versions.lock:
+            claims.suspended += 1
+            self._suspends = True
+
+    def narrow(self, wanted: CompactionPlan) -> None:
+        """Holds back only what conflicts with `wanted`. The lock is held."""
+        self.lift()
+        # A caller whose wait was interrupted may have left a thread behind that comes here late.
+        if not self._released:
+            self._claims.wanted[id(self)] = Claim(wanted, self._claims.versions.shifts)
+
+    def lift(self) -> None:
+        """Holds nothing back until the next `narrow`. The lock is held."""
+        claims = self._claims
+        wanted = claims.wanted.pop(id(self), None)
+        if self._suspends:
+            self._suspends = False
+            claims.suspended -= 1
+        elif wanted is None:
+            return
+        claims.condition.notify_all()
+
+    def release(self) -> None:
+        """Holds nothing back any more."""
+        uninterruptible(self._release, defer_interrupt=True)
+
+    def _release(self) -> None:
+        with self._claims.versions.lock:
+            self._released = True
+            self.lift()
+
+    def __del__(self) -> None:
+        self.release()  # an interrupt may come before the holder can release it

@@ -1,0 +1,36 @@
+"""What reads have measured about the tables, as hints for the picker."""
+
+from __future__ import annotations
+
+from lsmkv.compaction.filter_rebuild import FilterDebt
+from lsmkv.compaction.picker import Hints
+from lsmkv.options import Options
+from lsmkv.version.version import Version
+from lsmkv.version.version_set import VersionSet
+
+# A wasted read costs about as much as compacting this many bytes.
+BYTES_PER_WASTED_READ = 16 << 10
+# Fewer wasted reads prove nothing.
+MIN_WASTED_READS = 1000
+
+
+class ReadHints:
+    def __init__(self, versions: VersionSet, debt: FilterDebt) -> None:
+        self._versions = versions
+        self._debt = debt
+        self._l0_seek_heavy: frozenset[int] = frozenset()
+
+    def mark_l0_seek_heavy(self) -> None:
+        """Seeks have probed the tables of L0 as often as their merge would cost."""
+        self._l0_seek_heavy = frozenset(f.number for f in self._versions.current.levels[0])
+
+    def read(self, version: Version, options: Options) -> Hints:
+        return Hints(self._l0_seek_heavy | self._wasted_reads(), self._debt.due(version, options))
+
+    def _wasted_reads(self) -> frozenset[int]:
+        """The tables whose wasted reads have cost more than a compaction of them would."""
+        return frozenset(
+            number
+            for number, table in self._versions.tables.items()
+            if table.wasted > max(MIN_WASTED_READS, table.file_size // BYTES_PER_WASTED_READ)
+        )

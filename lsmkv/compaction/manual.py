@@ -1,0 +1,165 @@
+"""Work that a caller waits for: `compact_range` and the plans of other callers.
+
+`ManualWork` runs plans in the caller's thread beside the scheduler's; `CompactRange` is the driver of one
+`compact_range`. What they share with the scheduler is guarded by the version set's `lock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from lsmkv.compaction.claims import CompactionPause
+from lsmkv.compaction.picker import MANUAL, CompactionPlan, Kind, choose_range, files_to_compact
+from lsmkv.compaction.scheduler import Scheduler
+from lsmkv.options import MAX_LEVELS
+from lsmkv.version.version import KeyRange, Version
+from lsmkv_ext.port.uninterruptible import uninterruptible
+
+T = TypeVar("T")
+
+Progress = Callable[[int, int], None]
+Pick = Callable[[Version, list[CompactionPlan]], CompactionPlan | None]
+
+
+class ManualWork:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.versions = scheduler.versions
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Runs `work` while the caller waits, and `close` too. An interrupt ends the wait, never a commit halfway."""
+
+        def enlisted() -> T:
+            with self._scheduler.enlisted():
+                return work()
+
+        return uninterruptible(enlisted)
+
+    def run(self, pick: Pick) -> CompactionPlan | None:
+        """Claims and runs the plan that `pick` returns; None if there is none. `pick` gets the version and the running
+        plans, with the lock held.
+        """
+        return self.call(lambda: self._run(pick))
+
+    def _run(self, pick: Pick) -> CompactionPlan | None:
+        scheduler = self._scheduler
+        with self.versions.lock:
+            plan = pick(self.versions.current, scheduler.claims.plans())
+            if plan is None:
+                return None
+            claim = scheduler.claims.add(plan)
+        scheduler.run_claimed(claim, parts=self.versions.options.max_background_jobs)
+        return plan
+
+    def pause_compaction(self) -> CompactionPause:
+        """Starts no automatic compaction until the caller has picked its own."""
+        return uninterruptible(lambda: CompactionPause(self._scheduler.claims), defer_interrupt=True)
+
+    def wait_change(self) -> None:
+        """Returns after the next change of the tree or of the running plans, or after a short while."""
+        uninterruptible(self._scheduler.wait_change)
+
+    def wait_unblocked(self, wanted: CompactionPlan, span: KeyRange) -> None:
+        """Waits for a change while `wanted`, the next step of a caller that compacts all of `span`, is blocked.
+
+        Automatic compactions that block it and lie within `span` are superseded: the caller does their work anyway, in
+        more threads. The caller's `CompactionPause` keeps them from starting again.
+        """
+        uninterruptible(lambda: self._wait_unblocked(wanted, span))
+
+    def _wait_unblocked(self, wanted: CompactionPlan, span: KeyRange) -> None:
+        with self.versions.lock:
+            blocking = self._scheduler.claims.blocking(wanted)
+            for plan in blocking:
+                if self._may_supersede(plan, span):
+                    self._scheduler.jobs.supersede(plan)
+            if blocking:
+                self._scheduler.wait_change()
+
+    def _may_supersede(self, plan: CompactionPlan, span: KeyRange) -> bool:
+        if plan.kind is not Kind.COMPACT or plan.reason == MANUAL:
+            return False
+        # Stopped writers wait for the merge of L0.
+        return span.covers(plan.span) and not (plan.level == 0 and self._scheduler.stalls.stopped)
+
+    def compact_range(self, span: KeyRange, pause: CompactionPause, progress: Progress | None = None) -> None:
+        """Compacts `span`, then releases `pause`."""
+        try:
+            uninterruptible(lambda: CompactRange(self._scheduler, span, pause)).run(self, progress)
+        finally:
+            pause.release()
+
+
+class CompactRange:
+    """One `compact_range`: its plans, level by level from the top. Tables that reach L0 meanwhile are left alone."""
+
+    def __init__(self, scheduler: Scheduler, span: KeyRange, pause: CompactionPause) -> None:
+        versions = scheduler.versions
+        with versions.lock:
+            version, self._shifts = versions.current, versions.shifts
+        self._scheduler = scheduler
+        self._span = span
+        self._pause = pause
+        self._young = {f.number for f in version.levels[0]}
+        self._level = 0
+        self._after = b""  # the level is done below this key
+        self._relieved = False  # the last plan was one for stopped writers
+        self._total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
+        self.wanted: CompactionPlan | None = None  # the next step, blocked or not; None: all is done
+
+    def run(self, manual: ManualWork, progress: Progress | None) -> None:
+        done = 0
+        while True:
+            plan = manual.run(self.pick)
+            if plan is not None:
+                done += plan.input_bytes
+                if progress is not None:
+                    progress(min(done, self._total), self._total)
+            elif self.wanted is not None:
+                manual.wait_unblocked(self.wanted, self._span)
+            else:
+                break
+        if progress is not None:
+            progress(self._total, self._total)
+
+    def pick(self, version: Version, running: Sequence[CompactionPlan]) -> CompactionPlan | None:
+        """The next step. None: it is blocked, or all is done. The lock is held."""
+        self._descend(version)
+        self.wanted = self._step(version)
+        if self.wanted is None:
+            return None
+        step = self._step(version, running)
+        if self._scheduler.stalls.stopped and (step is None or not self._relieved):
+            # These steps may keep others from L0, so this caller merges it; every second plan is a step all the same.
+            relief = choose_range(version, self._scheduler.options, 0, busy=running)
+            if relief is not None:
+                self._relieved = True
+                self._pause.narrow(self.wanted)
+                return relief
+        if step is None:
+            self._pause.narrow(self.wanted)
+            return None
+        self._pause.lift()
+        self._relieved = False
+        if self._level:
+            self._after = max(f.largest for f in step.upper) + b"\0"
+        return step
+
+    def _descend(self, version: Version) -> None:
+        """Goes to the next level with something to do, or below the last one."""
+        shifts = self._scheduler.versions.shifts
+        if self._level:
+            self._level += shifts - self._shifts
+        self._shifts = shifts
+        while self._level <= version.last_level and not self._left(version):
+            self._level, self._after = self._level + 1, b""
+
+    def _left(self, version: Version) -> bool:
+        files = files_to_compact(version, self._level, self._span, self._after)
+        return any(self._level or f.number in self._young for f in files)
+
+    def _step(self, version: Version, running: Sequence[CompactionPlan] = ()) -> CompactionPlan | None:
+        if self._level > version.last_level:
+            return None
+        return choose_range(version, self._scheduler.options, self._level, self._span, running, self._after)

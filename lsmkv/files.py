@@ -1,0 +1,152 @@
+"""File primitives of the control plane: opening above the standard streams, whole writes, fsync, atomic replacement.
+
+Every error of the operating system leaves as an `IOError`, a failed fsync as a `SyncError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from lsmkv.errors import CorruptionError, Error, IOError, SyncError
+from lsmkv_ext.port.file import occupy_standard_streams
+
+
+def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
+    """`os.open` that never returns 0, 1 or 2, the standard streams."""
+    occupy_standard_streams()
+    fd = os.open(path, flags | os.O_CLOEXEC, mode)
+    low = []
+    while fd <= 2:
+        low.append(fd)
+        fd = os.dup(fd)
+    for other in low:
+        os.close(other)
+    return fd
+
+
+def is_named(fd: int, path: str) -> bool:
+    """Whether `path` still names the open file."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def size_of(path: str) -> int:
+    """0 for a missing file."""
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def write_all(fd: int, data: bytes, path: str) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.write(fd, view)
+        if written == 0:
+            raise IOError(errno.EIO, "write took no bytes", path)
+        view = view[written:]
+
+
+def sync_file(fd: int, path: str) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncError(error.errno, f"fsync: {error.strerror}", path) from error
+
+
+@contextmanager
+def io_errors(what: str, path: str) -> Iterator[None]:
+    """Turns an OSError of the block into an IOError of ours."""
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        raise IOError(error.errno, f"{what}: {error.strerror}", path) from error
+
+
+def open_directory(directory: str) -> int:
+    with io_errors("open", directory):
+        return open_above_stdio(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_directory(directory: str) -> None:
+    fd = open_directory(directory)
+    try:
+        sync_file(fd, directory)
+    finally:
+        os.close(fd)
+
+
+class Replacement:
+    """New contents of a file, in a temporary file beside it. Ends with `commit`, which renames it, or `abandon`. At any
+    moment the name holds the old or the new contents.
+    """
+
+    def __init__(self, directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, name)
+        self._temporary = self._path + ".tmp"
+        self._durable = durable
+        # Opened first: after the rename only the fsync may fail.
+        self._folder = open_directory(directory)
+        try:
+            with io_errors(f"replacing {name}", self._path):
+                self._write(data)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _write(self, data: bytes) -> None:
+        fd = open_above_stdio(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(fd, data, self._temporary)
+            if self._durable:
+                sync_file(fd, self._temporary)
+        finally:
+            os.close(fd)
+
+    def commit(self) -> None:
+        """When this raises, a later open may find either contents."""
+        try:
+            try:
+                os.rename(self._temporary, self._path)
+            except OSError as error:
+                raise IOError(error.errno, f"rename: {error.strerror}", self._path) from error
+            if self._durable:
+                sync_file(self._folder, self._directory)
+        finally:
+            os.close(self._folder)
+
+    def abandon(self) -> None:
+        os.close(self._folder)
+        with suppress(OSError):
+            os.unlink(self._temporary)
+
+
+def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
+    """Replaces a file atomically: temporary file, fsync, rename, fsync of the folder."""
+    Replacement(directory, name, data, durable=durable).commit()
+
+
+def open_to_read(path: str) -> BinaryIO:
+    return os.fdopen(open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
+def read_bounded(path: str, limit: int) -> bytes:
+    """Reads a small file; raises CorruptionError if it is longer than `limit`."""
+    with open_to_read(path) as file:
+        return read_at_most(file, limit, path)
+
+
+def read_at_most(file: BinaryIO, limit: int, path: str) -> bytes:
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise CorruptionError(f"file is larger than {limit} bytes", path, limit)
+    return data

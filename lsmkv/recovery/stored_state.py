@@ -1,0 +1,195 @@
+"""The state that a database's files describe, and the checks that all of it is there. Shared by both ways of opening
+a database, by `verify` and by `repair`; nothing here writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from lsmkv import filenames
+from lsmkv.errors import CorruptionError
+from lsmkv.filenames import Kind
+from lsmkv.files import open_to_read
+from lsmkv.options import Options
+from lsmkv.recovery.replay import CheckedLog
+from lsmkv.version.current import read_current
+from lsmkv.version.manifest import ManifestState, decode_manifest
+from lsmkv.version.version import FileMeta
+from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.cache.block_cache import BlockCache
+from lsmkv_ext.cache.fd_cache import FdCache
+from lsmkv_ext.compaction.job import FileNumbers
+from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
+
+log = logging.getLogger("lsmkv")
+
+
+
+AddedFile = tuple[int, FileMeta]  # with its level
+
+
+@dataclass(frozen=True)
+class TornTail:
+    """The incomplete end of a log, or a whole log that follows one."""
+
+    file: str
+    offset: int
+    bytes: int
+    reason: str
+
+
+@dataclass
+class RecoveryReport:
+    """What opening found and did. It is `clean` if nothing was replayed or dropped."""
+
+    logs: int = 0
+    records: int = 0
+    entries: int = 0
+    bytes: int = 0
+    tables: int = 0  # flushed from the replayed writes
+    torn: list[TornTail] = field(default_factory=list)
+    salvaged: list[str] = field(default_factory=list)
+    manifest_torn_bytes: int = 0
+    orphans_removed: list[str] = field(default_factory=list)
+    created: bool = False
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        return not (self.records or self.torn or self.salvaged or self.manifest_torn_bytes)
+
+
+def read_state(directory: str) -> ManifestState:
+    with open_manifest(directory) as (file, number, path):
+        return decode_manifest(file, number, path)
+
+
+@contextmanager
+def open_manifest(directory: str) -> Iterator[tuple[BinaryIO, int, str]]:
+    """Opens the manifest that CURRENT names; yields the file, its number and its path."""
+    try:
+        number = read_current(directory)
+    except FileNotFoundError:
+        raise CorruptionError("CURRENT is missing", os.path.join(directory, filenames.CURRENT)) from None
+    path = filenames.manifest_path(directory, number)
+    try:
+        file = open_to_read(path)
+    except FileNotFoundError:
+        raise CorruptionError("the manifest that CURRENT names is missing", path) from None
+    with file:
+        yield file, number, path
+
+
+def exists(directory: str) -> bool:
+    """Whether there is a database. Tables or logs without CURRENT are a damaged one."""
+    if not os.path.isdir(directory):
+        return False
+    kinds = {kind for _, kind, _ in filenames.list_directory(directory)}
+    # A manifest alone is left by a creation that was cut short before the first write.
+    return not kinds.isdisjoint({Kind.CURRENT, Kind.TABLE, Kind.LOG})
+
+
+def check_table_files(directory: str, state: ManifestState) -> None:
+    for f in state.version.files():
+        path = filenames.table_path(directory, f.number)
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            raise CorruptionError("a table of the manifest is missing", path) from None
+        if status.st_size != f.size:
+            raise CorruptionError(f"table has {status.st_size} bytes, the manifest says {f.size}", path)
+
+
+def new_version_set(directory: str, options: Options, state: ManifestState) -> VersionSet:
+    """A version set with its caches, and no table open yet."""
+    cache = BlockCache(options.block_bytes)
+    fds = FdCache(_descriptor_limit(options))
+    return VersionSet(directory, options, state, {}, cache, fds, FileNumbers(state.next_file))
+
+
+def open_tables(versions: VersionSet) -> None:
+    for f in versions.current.files():
+        table = versions.open_table(f.number, f.global_seq)
+        check_table(table, f, filenames.table_path(versions.directory, f.number))
+        versions.add_table(table)
+
+
+def check_table(table: Table, f: FileMeta, path: str) -> None:
+    """Raises CorruptionError if the table is not the one that the manifest describes."""
+    found = (table.smallest, table.largest, table.n_entries)
+    if found != (f.smallest, f.largest, f.entries):
+        raise CorruptionError("table does not match the manifest", path)
+
+
+def live_logs(directory: str, state: ManifestState) -> list[int]:
+    numbers = [n for _, kind, n in filenames.list_directory(directory) if kind is Kind.LOG and n >= state.log_number]
+    if state.logged and state.log_number and state.log_number not in numbers:
+        raise CorruptionError("a log of the manifest is missing", filenames.log_path(directory, state.log_number))
+    return numbers
+
+
+def check_logs(
+    directory: str, state: ManifestState, options: Options, report: RecoveryReport
+) -> tuple[list[CheckedLog], int]:
+    """Returns the live logs to replay, oldest first, and the last sequence number.
+
+    Sequence numbers run through the logs without a gap. After a log that lost its unsynced end, the later logs are
+    dropped: with them the state would not be a prefix of the writes. If any of them was synced, it is corruption.
+    """
+    checked: list[CheckedLog] = []
+    last_seq = state.last_seq
+    broken = False
+    for number in live_logs(directory, state):
+        path = filenames.log_path(directory, number)
+        found = _check_one(path, number, options, report)
+        if found["records"] == 0 and found["torn_reason"] is None:
+            continue
+        before = max(found["previous_last_seq"], found["first_seq"] - 1)
+        broken = broken or before > last_seq
+        if broken:
+            _drop_log(path, found, options, report)
+            continue
+        report.logs += 1
+        report.records += found["records"]
+        report.entries += found["entries"]
+        report.bytes += found["bytes"]
+        if found["torn_reason"] is not None:
+            report.torn.append(TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"]))
+        last_seq = max(last_seq, found["last_seq"])
+        if found["records"]:
+            checked.append(CheckedLog(path, number, found["bytes"]))
+    return checked, last_seq
+
+
+def _check_one(path: str, number: int, options: Options, report: RecoveryReport) -> dict[str, Any]:
+    try:
+        return check_log(path, number)
+    except CorruptionError as error:
+        if options.recovery != "salvage":
+            raise
+        report.salvaged.append(str(error))
+        log.warning("salvage: %s", error)
+        return check_log(path, number, salvage=True)
+
+
+def _drop_log(path: str, found: dict[str, Any], options: Options, report: RecoveryReport) -> None:
+    if found["known_synced"] > HEAD_SIZE and options.recovery != "salvage":
+        raise CorruptionError("synced records follow a hole in the logs", path, 0)
+    report.torn.append(TornTail(path, 0, found["bytes"], "an older log lost its end"))
+
+
+def _descriptor_limit(options: Options) -> int:
+    """How many table descriptors to keep open: the process limit, less what the program itself needs."""
+    if options.max_open_files is not None:
+        return options.max_open_files
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 20
+    return max(8, min(soft - soft // 4, soft - 32))

@@ -1,0 +1,43 @@
+"""Snapshot: one state of a database, with the reads of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lsmkv.mapping import Key, OrderedMapping
+from lsmkv.prefixed import PrefixedDB
+from lsmkv_ext.reader import Reader, SnapshotBase
+
+
+class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
+    """The database at one moment, as a read-only mapping. `db.snapshot()` returns it.
+
+    It keeps the files it reads on disk until it is closed or collected.
+
+    >>> with db.snapshot() as before:
+    ...     db.put(b"ada", b"1815")
+    ...     before.get(b"ada"), db.get(b"ada")
+    (None, b'1815')
+    """
+
+    def __init__(self, db: Reader) -> None:
+        super().__init__(db)
+
+    get = SnapshotBase.get
+    iterator = SnapshotBase.iterator
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def prefixed_db(self, prefix: Key) -> PrefixedDB:
+        """Return a read-only mapping of the keys that begin with `prefix`, without the prefix.
+
+        >>> db.put(b"user:ada", b"1815")
+        >>> db.snapshot().prefixed_db(b"user:")[b"ada"]
+        b'1815'
+        """
+        return PrefixedDB(self, prefix)
+
+    def __repr__(self) -> str:
+        return f"<lsmkv.Snapshot at {self.sequence}{' (closed)' if self.closed else ''}>"

@@ -1,0 +1,100 @@
+"""Arguments that another thread changes while a call waits."""
+
+import gc
+import threading
+import time
+
+import pytest
+from databases import fill
+
+import lsmkv
+
+
+def start_and_hold(db, work):
+    """Runs `work`, which writes, in a thread that waits as for an L0 that is too full."""
+    db._set_stopped(True)
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not db.counters()["stops"]:
+        time.sleep(0.001)
+    return thread
+
+
+def let_go(db, thread):
+    db._set_stopped(False)
+    thread.join()
+
+
+def test_a_batch_that_was_filled_while_it_was_written_crashed(db):
+    batch = db.write_batch()
+    batch.put(b"a", b"1")
+    other = db.write_batch()
+    other.put(b"b", b"2")
+    thread = start_and_hold(db, lambda: db.write(batch))
+    for change in [
+        lambda: batch.put(b"large", bytes(1 << 20)),
+        lambda: batch.put(bytearray(b"large"), bytes(1 << 20)),
+        lambda: batch.delete(b"a"),
+        lambda: batch.delete_range(b"a", b"b"),
+        lambda: batch.append(other),
+        batch.clear,
+        batch.write,
+    ]:
+        with pytest.raises(BufferError):
+            change()
+    let_go(db, thread)
+    assert dict(db.items()) == {b"a": b"1"}
+    batch.append(other)
+    batch.write()
+    assert dict(db.items()) == {b"a": b"1", b"b": b"2"}
+
+
+def test_a_batch_can_be_changed_after_a_write_that_failed(db):
+    batch = db.write_batch()
+    batch.put(b"a", b"1")
+
+    def write():
+        with pytest.raises(lsmkv.Error):
+            db.write(batch)
+
+    thread = start_and_hold(db, write)
+    db._poison(lsmkv.IOError(5, "for a test"))
+    let_go(db, thread)
+    batch.clear()
+    assert len(batch) == 0
+
+
+@pytest.mark.parametrize("write", ["put", "delete"])
+def test_a_key_that_changed_while_its_write_waited_was_not_found(db, write):
+    db.put(b"one", b"1")
+    db.put(b"two", b"2")
+    key = bytearray(b"one")
+    arguments = [key, b"3"] if write == "put" else [key]
+    thread = start_and_hold(db, lambda: getattr(db, write)(*arguments))
+    key[:] = b"two"
+    let_go(db, thread)
+    assert dict(db.items()) == {name: db[name] for name in db}
+    assert db.get(b"one") == (b"3" if write == "put" else None)
+    assert db.get(b"two") == b"2"
+
+
+def test_multi_get_read_a_list_that_changed_meanwhile(db):
+    """A collection of garbage, which may run any code, while a key was turned into bytes."""
+    fill(db, 100)
+    asked = [bytearray(b"key%06d" % i) for i in range(100)]
+    expected = [db[bytes(key)] for key in asked]
+    keys = list(asked)
+
+    def empty_it(phase, info):
+        keys[:] = [b"absent"] * len(keys)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(empty_it)
+    gc.set_threshold(1)
+    try:
+        found = db.multi_get(keys)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(empty_it)
+    assert keys[0] == b"absent"
+    assert found == expected

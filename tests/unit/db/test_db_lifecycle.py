@@ -1,0 +1,219 @@
+"""Closing, collection, threads, exit and fork."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+from databases import fill
+
+import lsmkv
+from lsmkv import log_supply
+from lsmkv.compaction import subcompaction
+
+
+def test_close_is_final_and_idempotent(path):
+    db = lsmkv.open(path)
+    fill(db, 50)
+    snapshot, cursor, iterator, batch = db.snapshot(), db.cursor(), db.iterator(), db.write_batch()
+    next(iterator)
+    db.close()
+    db.close()
+    assert db.closed
+    batch.put(b"a", b"1")
+    for call in (
+        lambda: db.get(b"a"),
+        lambda: db.put(b"a", b"b"),
+        lambda: list(db),
+        lambda: db.flush(),
+        lambda: db.stats(),
+        lambda: snapshot.get(b"a"),
+        lambda: cursor.seek(b"a"),
+        lambda: next(iterator),
+        lambda: batch.write(),
+        lambda: db.__enter__(),
+    ):
+        with pytest.raises(lsmkv.ClosedError):
+            call()
+
+
+def test_a_database_that_nobody_holds_closes_itself(path):
+    db = lsmkv.open(path)
+    fill(db)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del db
+        gc.collect()
+    assert any(issubclass(w.category, ResourceWarning) for w in caught)
+    with lsmkv.open(path) as db:
+        assert len(db) == 500
+
+
+@pytest.mark.parametrize(
+    "holder", ["snapshot()", "prefixed_db(b'').snapshot()", "iterator()", "cursor()", "write_batch()"]
+)
+def test_letting_go_of_the_last_thing_made_from_a_database_crashed(path, holder):
+    """A snapshot that went was still among the children when the database, which it alone held, closed itself."""
+    code = f"""
+import lsmkv
+for i in range(20):
+    db = lsmkv.open({str(path)!r})
+    db[b"%d" % i] = b"x"
+    holder = db.{holder}
+    del db
+    del holder
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    with lsmkv.open(path) as db:
+        assert len(db) == 20
+
+
+@pytest.mark.parametrize("wal", ["mmap", "write"])
+def test_closing_made_a_log_only_to_delete_it(path, wal, monkeypatch):
+    made = []
+    new_log = log_supply.new_log
+    monkeypatch.setattr(log_supply, "new_log", lambda *arguments: made.append(arguments) or new_log(*arguments))
+    db = lsmkv.open(path, wal=wal)
+    db[b"key"] = b"value"
+    flush = db._jobs.flush
+
+    def slow_flush(*arguments):
+        time.sleep(0.1)  # in which the thread that makes logs ahead would make one
+        return flush(*arguments)
+
+    monkeypatch.setattr(db._jobs, "flush", slow_flush)
+    db.close()
+    assert len(made) == 1  # the one that the next open finds
+
+
+def test_threads_end_with_the_database(path):
+    before = set(threading.enumerate())
+    db = lsmkv.open(path, max_background_jobs=4, stats_export=True)
+    assert len(set(threading.enumerate()) - before) >= 4
+    db.close()
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("make", ["iterator", "cursor", "snapshot"])
+def test_an_iterator_that_no_database_made_crashed(db, make):
+    made = type(getattr(db, make)())
+    for call in ["next", "prev", "seek", "seek_to_first", "seek_to_start", "key", "get", "take", "skip", "__enter__"]:
+        if hasattr(made, call):
+            arguments = {"seek": [b"a"], "get": [b"a"], "take": [1], "skip": [1]}.get(call, [])
+            with pytest.raises(lsmkv.ClosedError):
+                getattr(made.__new__(made), call)(*arguments)
+    made.__new__(made).close()
+
+
+def test_every_compaction_that_nobody_waited_for_was_remembered(db):
+    known = len(db._scheduler._threads)
+    for _ in range(10):
+        db.compact_range(wait=False)
+        while [thread for thread in threading.enumerate() if thread.name == "lsmkv-compact-range"]:
+            time.sleep(0.001)
+    assert len(db._scheduler._threads) <= known + 1
+
+
+def allow_threads(monkeypatch, count):
+    """After `count` threads no more can be had: a limit of the system, or an interpreter that ends."""
+    start, left = threading.Thread.start, iter(range(count))
+
+    def start_or_not(thread):
+        if next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_not)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_an_open_without_its_threads_fails_and_leaves_nothing_running(path, monkeypatch, count):
+    with lsmkv.open(path) as db:
+        fill(db, 50)
+    before = set(threading.enumerate())
+    with monkeypatch.context() as few:
+        allow_threads(few, count)
+        with pytest.raises(RuntimeError, match="can't start") as caught:
+            lsmkv.open(path, max_background_jobs=4)
+    assert set(threading.enumerate()) <= before
+    with lsmkv.open(path) as db:  # while the error still refers to the first one
+        assert len(db) == 50
+    del caught
+
+
+def test_work_by_hand_is_done_also_where_no_thread_can_be_had(path, monkeypatch):
+    with lsmkv.open(path, bits_per_key=8, max_background_jobs=4) as db:
+        allow_threads(monkeypatch, 0)
+        monkeypatch.setattr(subcompaction, "PART_BYTES", 1)
+        for _ in range(2):  # one table alone would be moved, not cut
+            fill(db, 1000)
+            db.flush()
+        db.compact_range()
+        tables = db.stats().total.files
+        assert tables > 1
+        db.set_options(bits_per_key=16)
+        assert db.rebuild_filters() == tables
+        with pytest.raises(RuntimeError, match="can't start"):
+            db.compact_range(wait=False)
+    assert lsmkv.verify(path)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["pass", "raise SystemExit(3)", "1 / 0", "cycle = []; cycle.append((cycle, db)); del db, cycle"],
+)
+def test_interpreter_exit_with_an_open_database(path, ending):
+    code = f"""
+import lsmkv
+db = lsmkv.open({str(path)!r}, write_buffer_size=65536)
+it = iter(db.items())
+for i in range(2000):
+    db[b"%d" % i] = b"x" * 100
+{ending}
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(ending, 0), done.stderr
+    assert time.monotonic() - began < 30
+    with lsmkv.open(path) as db:
+        assert len(db) == 2000
+
+
+def test_fork_leaves_the_parent_alone(path):
+    db = lsmkv.open(path)
+    fill(db, 50)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            try:
+                db.get(b"key000001")
+            except lsmkv.ForkError:
+                db.close()
+                code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    db[b"after"] = b"1"
+    with pytest.raises(lsmkv.LockError):
+        lsmkv.open(path)
+    db.close()
+    with lsmkv.open(path) as again:
+        assert len(again) == 51
+
+
+def test_a_walk_keeps_its_database_open(tmp_path):
+    with lsmkv.open(tmp_path / "db") as db:
+        for i in range(2000):
+            db.put(b"%04d" % i, b"v")
+    assert [k for k, _ in lsmkv.open(tmp_path / "db").items()] == [b"%04d" % i for i in range(2000)]
+    cursor = lsmkv.open(tmp_path / "db").cursor()
+    assert cursor.seek(b"0007") and cursor.key() == b"0007"
+    del cursor
+    with lsmkv.open(tmp_path / "db") as db:  # nobody holds the lock any more
+        assert len(db) == 2000
