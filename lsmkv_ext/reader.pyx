@@ -108,8 +108,15 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
 
 cdef object lookup(Reader self, object key, object default, bint fill_cache, int expect):
     cdef uint64_t snapshot = 0
-    cdef ReadState state = self.open_state(&snapshot)
+    cdef ReadState state
     cdef Py_buffer kb
+    if self.pinned:
+        state = self.open_state(&snapshot)
+    else:
+        # What open_state does, without the call.
+        handle_check(self.handle)
+        snapshot = self.handle.visible
+        state = self.tree.state
     if PyBytes_CheckExact(key):
         return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
                             fill_cache, expect)
@@ -186,7 +193,7 @@ cdef class Reader(Dependent):
     """The calls that a database and its snapshots share."""
 
     @cython.final
-    cdef inline ReadState open_state(self, uint64_t* snapshot):
+    cdef ReadState open_state(self, uint64_t* snapshot):
         """The state to read and the sequence number up to which to look. Raises where there is none any more."""
         handle_check(self.handle)
         if not self.pinned:
