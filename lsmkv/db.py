@@ -10,8 +10,7 @@ import logging
 import os
 import threading
 import warnings
-import weakref
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 from functools import partial
 from operator import index
 from typing import Any
@@ -24,8 +23,7 @@ from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.manual import ManualWork, Progress
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.scheduler import Scheduler
-from lsmkv.compaction.stalls import Pressure
-from lsmkv.errors import ClosedError, Error, ReadOnlyError
+from lsmkv.errors import Error
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.log_supply import LogSupply
 from lsmkv.mapping import Key, OrderedMapping, optional_bytes
@@ -38,19 +36,17 @@ from lsmkv.stats import introspect
 from lsmkv.stats.export import write_stats
 from lsmkv.stats.metrics import Stats
 from lsmkv.version.version import KeyRange
-from lsmkv.version.version_set import Readers, VersionSet
+from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.engine import Engine
-from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
 from lsmkv_ext.port.uninterruptible import uninterruptible
-from lsmkv_ext.table.table import Table
+from lsmkv_ext.store import Store
 
 log = logging.getLogger("lsmkv")
 
 
-class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
+class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
     """An open database: a mapping from bytes to bytes in key order. `lsmkv.open` returns it.
 
     Any number of threads may use it. `close` it, or use it as a context manager.
@@ -60,18 +56,13 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
     [(b'ada', b'1815')]
     """
 
-    def __init__(self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None, last_seq: int) -> None:
+    def __init__(self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None) -> None:
         self._lock = lock
         self._pid = os.getpid()
         self._closing = RLock()
+        self._bind(versions.engine)
         self._attach(versions, report)
-        options = versions.options
-        self._configure(versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync)
-        self._set_row_cache(options.row_bytes)
-        self._set_shadow(options)
-        memtables = versions.memtables() or [open_reader.empty_memtable(versions)]
-        writer = versions.logs.get(memtables[0].number)
-        self._start(versions.table_levels(), memtables, writer, last_seq)
+        self._tune(versions.options)
         if lock is not None:
             try:
                 self._scheduler.start()
@@ -82,19 +73,23 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         lifecycle.register(self)
 
     def _attach(self, versions: VersionSet, report: RecoveryReport) -> None:
-        this = _WeakDB(self)
+        """The parts behind the engine. They refer to each other and to the engine, never to this object: threads would
+        keep an abandoned database alive.
+        """
+        engine = versions.engine
         self._versions = versions
         self.recovery_report = report
-        self._jobs: Jobs = Jobs(versions) if self._lock is None else Jobs(versions, this.counters)
+        self._jobs: Jobs = Jobs(versions) if self._lock is None else Jobs(versions, engine.counters)
         self._logs: LogSupply = LogSupply(versions)
         self._filters = FilterDebt(versions, self._jobs)
         self._read_hints = ReadHints(versions, self._filters)
-        self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs, self._read_hints.read, this)
+        export = partial(_export, versions, self._jobs)
+        self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs, self._read_hints.read, export)
         self._manual = ManualWork(self._scheduler)
-        this.scheduler = weakref.ref(self._scheduler)
         if self._lock is not None:
-            versions.readers = this
-            versions.on_poison = this.on_poison
+            # Interrupts wait: the writer holds its turn, and a refused write must reach the background.
+            engine.on_full = partial(uninterruptible, self._scheduler.make_room, defer_interrupt=True)
+            engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
 
     # Identity ----------------------------------------------------------------------------------------------
 
@@ -126,8 +121,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
 
     # Reading -----------------------------------------------------------------------------------------------
 
-    get = Engine.get
-    iterator = Engine.iterator
+    get = Store.get
+    iterator = Store.iterator
 
     def snapshot(self) -> Snapshot:
         """Return the current state as a read-only mapping.
@@ -205,38 +200,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         delete_from(self, b"")
 
-    def _poison(self, error: BaseException) -> None:
-        """Also called by the engine, for a log that could not be synced: the background stops too."""
-        super()._poison(error)
-        uninterruptible(lambda: self._versions.poison(error), defer_interrupt=True)
-
-    def _on_full(self) -> None:
-        """Called by the engine in the writer's thread, which holds its turn until this returns."""
-        uninterruptible(self._make_room, defer_interrupt=True)
-
-    def _make_room(self) -> None:
-        self._scheduler.wait_for_room(self.options.max_write_buffers - 1)
-        self._rotate_active()
-
-    def _rotate_active(self) -> Memtable:
-        """Rotates the active memtable and returns it. The caller holds the writer's turn."""
-        versions = self._versions
-        versions.require_writable()
-        fresh, writer = self._logs.take(self._last_seq)
-        full = self._active
-        try:
-            versions.rotate(fresh, writer, self._rotate)
-        except BaseException:
-            self._logs.give_back(fresh)
-            raise
-        self._scheduler.wake()
-        return full
-
     def _require_writable(self) -> None:
-        self._check_open()
-        if self.readonly:
-            raise ReadOnlyError("the database was opened read-only")
-        self._versions.require_writable()
+        self._engine.require_writable()
 
     # Maintenance -------------------------------------------------------------------------------------------
 
@@ -249,19 +214,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.flush()
         """
         self._require_writable()
-        uninterruptible(lambda: self._flush(wait))
-
-    def _flush(self, wait: bool) -> None:
-        with self._exclusive():
-            self._require_writable()
-            if not self._active.empty:
-                self._scheduler.wait_for_room(self.options.max_write_buffers)
-                self._rotate_active()
-        if wait:
-            with self._versions.lock:
-                newest = self._versions.immutables[:1]
-            for memtable in newest:
-                self._scheduler.wait_flushed(memtable)
+        uninterruptible(lambda: self._scheduler.flush(wait))
 
     def compact_range(
         self,
@@ -341,17 +294,16 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             self._versions.options = self.options.replace_live(**changes)
             open_writer.write_options(self._versions)
         share_memory(self._versions)
-        options = self.options
-        self._set_row_cache(options.row_bytes)
-        self._set_shadow(options)
-        if options.sync_interval_ms:
+        self._tune(self.options)
+        if self.options.sync_interval_ms:
             self._scheduler.ensure_timer()
         self._scheduler.update_pressure()
         self._scheduler.wake()
 
-    def _set_shadow(self, options: Options) -> None:
+    def _tune(self, options: Options) -> None:
         ratio = options.filter_shadow_ratio
-        self._set_shadow_period(round(1 / ratio) if ratio else 0)
+        self._engine.set_row_cache(options.row_bytes)
+        self._engine.set_shadow_period(round(1 / ratio) if ratio else 0)
 
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:
         """Create a second database at `dest` with the current state. Tables are hard links where possible.
@@ -398,9 +350,8 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         with self._closing:
             self._check_open()
             versions, report = open_reader.open_for_reading(self.path, self.options)
-            memtables = versions.memtables() or [open_reader.empty_memtable(versions)]
-            state = versions.state
-            self._refresh(versions.table_levels(), memtables, state.last_seq, state.seed)
+            self._engine.adopt(versions.engine)
+            versions.engine = self._engine
             # All of it: anything that knew the old state would keep its tables open.
             self._attach(versions, report)
 
@@ -436,7 +387,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         1
         """
         self._check_open()
-        return uninterruptible(lambda: introspect.stats(self))
+        return uninterruptible(lambda: introspect.stats(self._versions, self._jobs, self._scheduler.counters))
 
     def reset_stats(self) -> None:
         """Set all counters to zero.
@@ -457,22 +408,6 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         True
         """
         return introspect.explain(self, as_bytes(key))
-
-    def _tick(self) -> None:
-        """Called by the timer thread."""
-        try:
-            if self.options.sync_interval_ms:
-                self._sync_in_background()
-            if self.options.stats_export:
-                write_stats(self.path, self.stats())
-        except (ClosedError, ReadOnlyError):
-            return
-
-    def _sync_in_background(self) -> None:
-        try:
-            self.sync()
-        except OSError as error:
-            log.error("%s: background sync failed: %s", self.path, error)
 
     # Closing -----------------------------------------------------------------------------------------------
 
@@ -503,14 +438,12 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             problem = self._last_flush() if flush and not self.readonly else None
             if not self.readonly:
                 self._scheduler.stop()
-            self._close()
+            self._engine.close()
             lifecycle.unregister(self)
             if not self.readonly:
                 self._logs.close()
                 self._versions.close()
             self._versions.tables.clear()
-            self._versions.active = None
-            self._versions.immutables.clear()
             if self._lock is not None:
                 self._versions.collect_garbage()
                 self._lock.release()
@@ -526,18 +459,18 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         unlogged = flush and not self.readonly and self.options.wal is None
         problem = self._last_flush() if unlogged else None
         # A running job still writes files: then the lock goes with the process.
-        if self._close() and self._lock is not None and not self._jobs.running and not self._logs.preparing:
+        if self._engine.close() and self._lock is not None and not self._jobs.running and not self._logs.preparing:
             self._lock.release()
         if problem is not None:
             raise problem
 
     def _last_flush(self) -> BaseException | None:
         """Returns the error to raise from `close`, if any: only without a log is a failed flush a loss."""
-        if self._versions.poisoned is not None:
+        if self._engine.refusal is not None:
             return None
         self._logs.stop_preparing()
         try:
-            self._flush(wait=True)
+            self._scheduler.flush()
         except (OSError, Error, MemoryError) as error:
             log.warning("%s: the last flush failed: %s", self.path, error)
             return error if self.options.wal is None else None
@@ -558,40 +491,5 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
 
 
-class _WeakDB(Readers):
-    """A database as its background sees it: held weakly, or the threads would keep an abandoned database alive."""
-
-    def __init__(self, db: DB) -> None:
-        self._db = weakref.ref(db)
-        self.scheduler: weakref.ref[Scheduler] | None = None
-
-    def prepare(self, levels: list[list[Table]], flushed: Sequence[Memtable], last_seq: int) -> None:
-        if (db := self._db()) is not None:
-            db._prepare(levels, flushed, last_seq)
-
-    def publish(self) -> None:
-        if (db := self._db()) is not None:
-            db._publish()
-
-    def abandon(self) -> None:
-        if (db := self._db()) is not None:
-            db._discard_prepared()
-
-    def on_poison(self, error: BaseException) -> None:
-        if (db := self._db()) is not None:
-            Engine._poison(db, error)
-        # Also while the database is collected: its last flush waits for the scheduler.
-        if self.scheduler is not None and (scheduler := self.scheduler()) is not None:
-            scheduler.wake()
-
-    def set_pressure(self, pressure: Pressure) -> None:
-        if (db := self._db()) is not None:
-            db._set_delay(pressure.delay_ns)
-            db._set_stopped(pressure.stopped)
-
-    def tick(self) -> None:
-        if (db := self._db()) is not None:
-            db._tick()
-
-    def counters(self) -> Mapping[str, Any]:
-        return {} if (db := self._db()) is None else db.counters()
+def _export(versions: VersionSet, jobs: Jobs, counters: Counters) -> None:
+    write_stats(versions.directory, introspect.stats(versions, jobs, counters))

@@ -42,7 +42,7 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
             sync_directory(versions.directory)
             _commit(db, numbers, outputs)
     except SyncError as error:
-        versions.poison(error)
+        versions.engine.refuse(error)
         raise
     if move:
         _remove_sources(paths)
@@ -97,14 +97,15 @@ def place(source: str, target: str, move: bool) -> None:
 def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
     """Flushes older writes first, so the tables are newer than all of them; then adds the tables at once."""
     versions, scheduler = db._versions, db._scheduler
-    with db._exclusive():
+    engine = versions.engine
+    with engine.exclusive():
         db._require_writable()
         # Within a log the tables' sequence number would be a gap; an empty log may begin anywhere.
-        if not db._active.empty:
-            db._rotate_active()
-        for memtable in list(versions.immutables):
+        if not engine.active.empty:
+            scheduler.rotate()
+        for memtable in engine.immutables:
             scheduler.wait_flushed(memtable)
-        seq = db._last_seq + 1
+        seq = engine.last_seq + 1
         with versions.commit, versions.lock:
             tables, files = _open(versions, numbers, seq)
             level = _level_for(versions.current, scheduler.claims.plans(), files)

@@ -48,6 +48,18 @@ class LogSupply:
             writer = self._create(number, last_seq)
         return new_memtable(self.versions, number), writer
 
+    def rotate(self) -> None:
+        """Gives the engine an empty memtable and its log. The caller holds the writer's turn."""
+        engine = self.versions.engine
+        engine.require_writable()
+        memtable, writer = self.take(engine.last_seq)
+        try:
+            with self.versions.lock:
+                engine.rotate(memtable, writer)
+        except BaseException:
+            self.give_back(memtable)
+            raise
+
     def give_back(self, memtable: Memtable) -> None:
         """Remove the log of a memtable that was taken and never written to."""
         with suppress(FileNotFoundError):
@@ -100,7 +112,8 @@ def new_memtable(versions: VersionSet, number: int) -> Memtable:
 
     Its index grows to the size that the last one needed.
     """
-    expected = 0 if versions.active is None else versions.active.keys
+    active = versions.engine.active
+    expected = 0 if active is None else active.keys
     memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, expected)
     memtable.number = number
     return memtable
@@ -115,5 +128,5 @@ def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | Non
     try:
         return LogWriter(path, number, mode=mode, previous_last_seq=last_seq)
     except SyncError as error:
-        versions.poison(error)
+        versions.engine.refuse(error)
         raise

@@ -45,7 +45,7 @@ def _open(directory: str, flag: str, options: Options) -> DB:
         if flag == "n":
             remove_files(directory)
         versions, report = open_writer.open_for_writing(directory, options)
-        return DB(versions, report, lock, versions.state.last_seq)
+        return DB(versions, report, lock)
     except BaseException:
         lock.release()
         raise
@@ -53,4 +53,4 @@ def _open(directory: str, flag: str, options: Options) -> DB:
 
 def _open_for_reading(directory: str, options: Options) -> DB:
     versions, report = open_reader.open_for_reading(directory, options)
-    return DB(versions, report, None, versions.state.last_seq)
+    return DB(versions, report, None)

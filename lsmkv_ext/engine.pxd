@@ -1,5 +1,6 @@
-# The engine: sequence numbers, the writer's turn, logs and group commit, back pressure, and whether writes are refused and why.
-# Python (lsmkv.db.DB) derives from Engine and adds the control plane; put runs without a Python frame.
+# The engine, the live side of a database: sequence numbers, the writer's turn, logs and group commit, back pressure, whether writes
+# are refused and why, and the tree. The durable side (version, manifest, file numbers) is lsmkv.version_set's, which publishes new
+# levels here. Users call it through a Store (lsmkv.DB); the background holds the engine itself.
 #
 # Writers: one at a time. A short write keeps the GIL from its log record to its memtable entry, and that alone keeps others out.
 # A writer that will release the GIL in between (a large batch, a rotation, flush()) takes its turn first; others wait for it off
@@ -11,8 +12,10 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
+from lsmkv_ext.port.handle cimport HandleC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
-from lsmkv_ext.reader cimport Reader
+from lsmkv_ext.tree cimport Tree
+from lsmkv_ext.wal.sync_watermark cimport SyncWatermark
 from lsmkv_ext.wal.writer cimport LogWriter
 
 ctypedef struct WriteCounters:
@@ -33,30 +36,36 @@ ctypedef struct WriterTurn:     # tickets, so that no writer starves; changed un
     pthread_cond_t freed
 
 
-cdef class Engine(Reader):
-    cdef LogWriter log_         # None: no log
-    cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the current one
-    cdef list next_logs         # old_logs after _publish; None: nothing is prepared
-    cdef uint64_t next_seq      # handle.visible after _publish, if it is larger
-    cdef bint sync_default
+cdef class Engine:
+    cdef HandleC* handle        # owned by reference
+    cdef readonly Tree tree
+    cdef readonly LogWriter log         # in use; None: no log
+    cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the one in use
+    cdef SyncWatermark watermark        # how much of the log in use is known synced; None: its head tells
+    cdef list served            # numbers of logs that no memtable needs any more
+    cdef list next_logs         # old_logs and served after publish; None: nothing is prepared
+    cdef list next_served
+    cdef uint64_t next_seq      # handle.visible after publish, if it is larger
     cdef readonly bint readonly
+    cdef bint sync_default
     cdef bint writable
-    cdef object poison          # the exception that made the database read-only
+    cdef readonly object refusal        # the exception since which writes are refused, or None
+    # Hooks of the control plane, called without arguments; None: nobody listens.
+    cdef public object on_full          # rotates; called in the writer's thread with the turn taken
+    cdef public object on_refused
     cdef WriteCounters writes
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
     cdef uint64_t owed          # ns of delay not yet slept
     cdef bint stopped
-    cdef object __weakref__
 
     cdef int check_writable(self) except -1
-    cdef int write_op(self, int op, object key, object value, object sync) except -1
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
-    cdef int write_payload(self, const BatchC* b, object sync) except -1
-    cdef int prepare(self, uint64_t footprint, bint keep_turn) except -1
-    cdef int make_room(self, bint keep_turn) except -1
-    cdef int hold_back(self, uint64_t footprint) except -1
+    cdef int fail_write(self) except -1
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
+    cdef int hold_back(self, uint64_t footprint) except -1
+    cdef int make_room(self, bint keep_turn) except -1
+    cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
+    cdef int write_payload(self, const BatchC* b, object sync) except -1
     cdef int sync_to(self, uint64_t offset) except -1
-    cdef int fail_write(self) except -1

@@ -1,27 +1,21 @@
 import contextlib
-import os
+import logging
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
-    OP_DELETE,
     OP_PUT,
     OpCursor,
     Operation,
-    WriteBatch,
     op_encode,
     op_size,
     ops_begin,
     ops_next,
-    refuse_key,
     refuse_sync,
-    refuse_value,
 )
 from lsmkv_ext.cache.row_cache cimport row_cache_resize
-from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.memtable.apply cimport mem_apply
 from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_prefetch, mem_reserve
 from lsmkv_ext.port.atomics cimport lsm_load64
@@ -42,11 +36,12 @@ from lsmkv_ext.port.pthread cimport (
 from lsmkv_ext.port.status cimport ST_IO, ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.counters cimport counters_reset
 from lsmkv_ext.read.read_state cimport ReadState
-from lsmkv_ext.tree cimport Tree
 from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
 from lsmkv_ext.errors import Error, ReadOnlyError
+
+cdef object logger = logging.getLogger("lsmkv")
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -61,18 +56,6 @@ cdef enum:
     LARGE_BATCH = 64 << 10      # from this size on a batch is written off the GIL
     SLEEP_NS = 1000000          # owed delay is slept from a millisecond on,
     LONGEST_SLEEP_NS = 10 * SLEEP_NS    # at most so much at a time
-
-
-cdef bytes copy_key(object key):
-    """A copy of a bytes-like object that others may change."""
-    cdef Py_buffer kb
-    PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
-    try:
-        if kb.len > MAX_KEY:
-            refuse_key(key, kb.len)
-        return PyBytes_FromStringAndSize(<const char*>kb.buf, kb.len)
-    finally:
-        PyBuffer_Release(&kb)
 
 
 # --- writing a batch into a memtable (nogil) ----------------------------------------------------------------------------
@@ -102,176 +85,230 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
     return apply_payload(m, payload, n, count, seq, seed, st)
 
 
-cdef class Engine(Reader):
-    """The part of a database that moves bytes. `lsmkv.open` returns its subclass, `lsmkv.DB`."""
+cdef class Engine:
+    """The live side of a database: what is in memory and in the logs, and whether it takes writes."""
 
-    def __cinit__(self, *args, **kwargs):
-        handle_unref(self.handle)
+    def __cinit__(self, str path, uint64_t seed):
         self.handle = handle_new()
         pthread_mutex_init(&self.turn.mutex, NULL)
         pthread_cond_init(&self.turn.freed, NULL)
         self.handle.closed = True
+        self.tree = Tree(path, seed)
         self.old_logs = []
+        self.served = []
 
     def __dealloc__(self):
+        handle_unref(self.handle)
         pthread_mutex_destroy(&self.turn.mutex)
         pthread_cond_destroy(&self.turn.freed)
 
-    # --- wiring, for the control plane ---------------------------------------------------------------------------------
-
-    def _configure(self, path, uint64_t seed, *, bint readonly=False, bint sync_default=False):
-        self.tree = Tree(os.fspath(path), seed)
-        self.readonly = readonly
-        self.sync_default = sync_default
-
-    def _start(self, levels, memtables, LogWriter log, uint64_t last_seq):
+    def start(self, levels, memtables, LogWriter log, uint64_t last_seq, *, bint readonly=False, bint sync_default=False,
+              SyncWatermark watermark=None):
         """Opens for business. memtables: newest first, [0] is the active one; log: None for no log."""
         self.tree.show(ReadState(memtables, levels, self.tree.seed))
-        self.log_ = log
+        self.log = log
+        self.watermark = watermark
+        if log is not None and watermark is not None:
+            log.attach_watermark(watermark, None)
         self.handle.visible = last_seq
-        self.writable = not self.readonly
+        self.readonly = readonly
+        self.sync_default = sync_default
+        self.writable = not readonly
         self.handle.closed = False
         if self.writable and last_seq > MAX_SEQ - SEQ_RESERVE:
             # No table could hold what is written next, and no open would believe its log.
-            self._poison(Error("its sequence numbers are used up"))
+            self.refuse(Error("its sequence numbers are used up"))
 
-    def _prepare(self, levels, drop=(), uint64_t last_seq=0):
-        """Makes what `_publish` shows: new levels, without the memtables in `drop` (now in a table) and their logs. last_seq: of
+    def adopt(self, Engine other not None):
+        """A read-only engine moves on to a newer state, or to another database in the same place."""
+        cdef ReadState _state = self.tree.state
+        self.tree.show(other.tree.state)
+        self.handle.visible = other.handle.visible
+
+    # --- a new tree ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, levels, drop=(), uint64_t last_seq=0):
+        """Makes what `publish` shows: new levels, without the memtables in `drop` (now in a table) and their logs. last_seq: of
         ingested tables. A rotation in between keeps it current. The caller holds the lock that rotations take."""
         cdef Tree tree = self.tree
         cdef ReadState base = None
         cdef list logs = None
+        cdef list served = None
         while base is not tree.state:       # an allocation may run a finalizer that rotates
             base = tree.state
             tree.prepare(levels, drop)
             oldest = min((memtable.number for memtable in tree.next_state.memtables if memtable.number), default=0)
             logs = [log for log in self.old_logs if oldest and log.number >= oldest]
+            served = self.served + [log.number for log in self.old_logs if log not in logs]
         self.next_logs = logs
+        self.next_served = served
         self.next_seq = last_seq
 
-    def _publish(self):
-        """Shows what `_prepare` made. The edit behind it is durable, so nothing in here may fail: no allocation."""
+    def publish(self):
+        """Shows what `prepare` made. The edit behind it is durable, so nothing in here may fail: no allocation."""
         cdef ReadState _state = self.tree.state         # freed on return, after the last assignment
         cdef list _logs = self.old_logs
         self.tree.publish()
         self.old_logs = self.next_logs
+        self.served = self.next_served
         self.next_logs = None
         if self.next_seq > self.handle.visible:
             self.handle.visible = self.next_seq
 
-    def _discard_prepared(self):
-        """Drops what `_prepare` made."""
+    def discard(self):
+        """Drops what `prepare` made."""
         self.tree.discard()
         self.next_logs = None
 
-    def _refresh(self, levels, memtables, uint64_t last_seq, uint64_t seed):
-        """A read-only handle moves on to a newer state, or to another database in the same place."""
-        cdef ReadState _state = self.tree.state
-        self.tree.show(ReadState(memtables, levels, seed))
-        self.handle.visible = last_seq
-
-    def _rotate(self, Memtable memtable not None, LogWriter log):
-        """A new active memtable and log; the old memtable becomes the newest immutable one and is returned. Only with the
-        writer's turn taken (in _on_full, or inside _exclusive)."""
+    def rotate(self, Memtable memtable not None, LogWriter log):
+        """A new active memtable and log; the old memtable becomes the newest immutable one. When this raises, nothing has
+        changed. The caller holds the writer's turn and the lock that `prepare` and `publish` hold."""
         cdef list logs, next_logs
-        cdef Memtable full = self.tree.active
-        passed = [] if self.log_ is None else [self.log_]
+        cdef LogWriter previous = self.log
+        if memtable.number <= self.tree.active.number:
+            raise Error(f"log {memtable.number} cannot follow log {self.tree.active.number}")
+        passed = [] if previous is None else [previous]
         logs = self.old_logs + passed
         next_logs = None if self.next_logs is None else self.next_logs + passed
         self.tree.rotate(memtable)
         # Nothing fails from here on.
         self.old_logs = logs
         self.next_logs = next_logs
-        self.log_ = log
-        return full
+        self.log = log
+        if log is not None and self.watermark is not None:
+            log.attach_watermark(self.watermark, previous)
 
-    def _on_full(self):
-        """Hook: the active memtable is full. Called in the writer's thread with the writer's turn taken."""
-        raise NotImplementedError
+    def take_served(self):
+        """The numbers of logs that no memtable needs any more, each once: their files may go."""
+        served, self.served = self.served, []
+        return served
 
-    @contextlib.contextmanager
-    def _exclusive(self):
-        """No writer runs inside. For rotations that no write asks for."""
-        self.take_turn()
-        self.handle.inflight += 1
-        try:
-            yield
-        finally:
-            self.handle.inflight -= 1
-            self.end_turn()
+    # --- settings --------------------------------------------------------------------------------------------------------
 
-    def _set_delay(self, uint64_t ns_per_kib):
+    def set_delay(self, uint64_t ns_per_kib):
         self.delay = ns_per_kib
 
-    def _set_stopped(self, bint stopped):
+    def set_stopped(self, bint stopped):
         self.stopped = stopped
 
-    def _set_row_cache(self, size_t limit):
+    def set_row_cache(self, size_t limit):
         """Bytes that the row cache may hold; 0 keeps none."""
         row_cache_resize(&self.tree.row_cache, limit)
 
-    def _set_shadow_period(self, uint64_t period):
+    def set_shadow_period(self, uint64_t period):
         self.tree.counters.shadow_period = period
 
-    def _poison(self, error):
-        """Writes are refused from now on, naming `error`; reads go on."""
-        if self.poison is None:
-            self.poison = error
-        self.writable = False
+    # --- whether writes are refused --------------------------------------------------------------------------------------
 
-    def _close(self):
+    def refuse(self, error):
+        """What reached the disk is unknown: writes are refused from now on, naming `error`; reads go on."""
+        if self.refusal is not None:
+            return
+        # In one step: once one call was refused, no later write is acknowledged.
+        self.refusal = error
+        self.writable = False
+        if self.on_refused is not None:
+            self.on_refused()
+        logger.error("%s: read-only from now on: %s", self.tree.path, error)
+
+    def require_writable(self):
+        """Raises ClosedError or ReadOnlyError where a write would."""
+        self.check_writable()
+
+    cdef int fail_write(self) except -1:
+        if self.refusal is not None:
+            raise ReadOnlyError(f"the database is read-only since an error: {self.refusal}") from self.refusal
+        raise ReadOnlyError("the database was opened read-only")
+
+    cdef int check_writable(self) except -1:
+        handle_check(self.handle)
+        if not self.writable:
+            self.fail_write()
+        return 0
+
+    # --- closing ---------------------------------------------------------------------------------------------------------
+
+    def close(self):
         """Refuses newcomers, waits for calls in flight, releases the dependents, drops memtables and tables. False: a thread has
         stopped inside such a call, so all stays."""
+        cdef LogWriter log
         if self.handle.closed:
             return True
         self.writable = False
         if not handle_close(self.handle):
             return False
+        for log in self.logs:
+            log.detach_watermark()
+        if self.watermark is not None:
+            self.watermark.close()
+            self.watermark = None
         self.tree.close()
-        self.log_ = None
+        self.log = None
         self.old_logs = []
         self.next_logs = None
+        self.on_full = None
+        self.on_refused = None
         return True
+
+    # --- what there is ---------------------------------------------------------------------------------------------------
 
     @property
     def closed(self):
         return bool(self.handle.closed)
 
-    def _check_open(self):
-        handle_check(self.handle)
-
     @property
-    def path(self):
-        return self.tree.path
-
-    @property
-    def seed(self):
-        return self.tree.seed
-
-    @property
-    def _read_state(self):
+    def state(self):
+        """What readers see; None when closed."""
         return self.tree.state
 
     @property
-    def _active(self):
+    def active(self):
+        """The memtable that takes the writes; None before the start and when closed."""
         return self.tree.active
 
     @property
-    def _log(self):
-        return self.log_
+    def memtables(self):
+        """Newest first; the active one leads."""
+        return [] if self.tree.state is None else list(self.tree.state.memtables)
 
     @property
-    def _last_seq(self):
+    def immutables(self):
+        """The memtables that wait for their flush, newest first."""
+        return self.memtables[1:]
+
+    @property
+    def logs(self):
+        """Oldest first; the last one is in use."""
+        return self.old_logs if self.log is None else [*self.old_logs, self.log]
+
+    @property
+    def last_seq(self):
         return self.handle.visible
 
     @property
-    def _inflight(self):
+    def inflight(self):
+        """Calls that may have released the GIL."""
         return self.handle.inflight
+
+    def counters(self):
+        """The raw counters as a dict; `lsmkv.stats.metrics` makes sense of them."""
+        cdef dict out = self.tree.counted()
+        out.update(self.writes)
+        out.update(self.handle.reads)
+        logs = self.logs
+        out["log_syncs"] = sum(log.syncs for log in logs)
+        out["log_sync_ns"] = sum(log.sync_ns for log in logs)
+        return out
+
+    def reset_counters(self):
+        counters_reset(&self.tree.counters)
+        memset(&self.writes, 0, sizeof(self.writes))
+        memset(&self.handle.reads, 0, sizeof(self.handle.reads))
 
     # --- the writer's turn -------------------------------------------------------------------------------------------------
 
     cdef int take_turn(self) except -1:
-        """In the order of asking: writers that rotate all the time would else keep a flush or a close waiting for ever."""
+        """In the order of asking, or writers that rotate all the time would starve a flush or a close."""
         cdef uint64_t ticket = self.turn.drawn
         if self.turn.served != ticket and lsm_finalizing():
             refuse_finalizing()
@@ -293,22 +330,22 @@ cdef class Engine(Reader):
         return 0
 
     @property
-    def _turn_queue(self):
+    def turn_queue(self):
         """How many hold the writer's turn or wait for it."""
         return self.turn.drawn - self.turn.served
 
+    @contextlib.contextmanager
+    def exclusive(self):
+        """No writer runs inside. For rotations that no write asks for."""
+        self.take_turn()
+        self.handle.inflight += 1
+        try:
+            yield
+        finally:
+            self.handle.inflight -= 1
+            self.end_turn()
+
     # --- writes ----------------------------------------------------------------------------------------------------------
-
-    cdef int check_writable(self) except -1:
-        handle_check(self.handle)
-        if not self.writable:
-            self.fail_write()
-        return 0
-
-    cdef int fail_write(self) except -1:
-        if self.poison is not None:
-            raise ReadOnlyError(f"the database is read-only since an error: {self.poison}") from self.poison
-        raise ReadOnlyError("the database was opened read-only")
 
     cdef int hold_back(self, uint64_t footprint) except -1:
         """Back pressure: writers sleep in proportion to what they write, or wait while stopped."""
@@ -339,7 +376,7 @@ cdef class Engine(Reader):
         return self.check_writable()
 
     cdef int make_room(self, bint keep_turn) except -1:
-        """Waits for the slot and rotates if need be, through the hook, which may let the GIL go."""
+        """Waits for the turn and rotates a full memtable, through the hook, which may release the GIL."""
         cdef bint ready = False
         self.take_turn()
         # In flight: a close waits for the rotation instead of taking the state from under it.
@@ -347,7 +384,7 @@ cdef class Engine(Reader):
         try:
             self.check_writable()
             if self.tree.active.c.used >= self.tree.active.capacity:
-                self._on_full()
+                self.on_full()
                 self.check_writable()
             ready = True
         finally:
@@ -356,9 +393,9 @@ cdef class Engine(Reader):
                 self.end_turn()
         return 0
 
-    cdef int prepare(self, uint64_t footprint, bint keep_turn) except -1:
-        """Before a write: everything that may wait. On return the GIL has been held since the last check, which keeps the next
-        holder of the slot out; who will let it go while writing keeps the slot."""
+    cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1:
+        """Before a write: everything that may wait. On return the GIL has been held since the last check, which keeps other
+        writers out; a writer that will release it keeps its turn."""
         if self.delay or self.stopped:
             self.hold_back(footprint)
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
@@ -376,20 +413,20 @@ cdef class Engine(Reader):
         cdef uint64_t hash, end = 0
         hash = xxh3(key, klen, self.tree.seed)
         mem_prefetch(self.tree.active.c, hash)
-        self.prepare(klen + vlen, False)
+        self.begin_write(klen + vlen, False)
         m = self.tree.active.c
         if mem_reserve(m, klen, vlen) != 0:
             raise MemoryError("memtable")
-        if self.log_ is not None:
-            log = self.log_.c
+        if self.log is not None:
+            log = self.log.c
             status_clear(&st)
             n = op_size(op, klen, vlen)
             place = log_reserve(log, n, &st)
             if place == NULL:
-                raise_status(&st, self.log_.path)
+                raise_status(&st, self.log.path)
             op_encode(place, op, key, klen, value, vlen)
             if log_commit(log, n, self.handle.visible + 1, 1, &st) != ST_OK:
-                raise_status(&st, self.log_.path)
+                raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
         elif sync:
@@ -419,16 +456,16 @@ cdef class Engine(Reader):
         cdef const char* payload = b.data
         cdef LogWriter writer
         cdef Memtable memtable
-        if sync and self.log_ is None:
+        if sync and self.log is None:
             refuse_sync()
         if count == 0:
-            # Nothing to write; whoever asks for a sync wants what came before it to be durable all the same.
+            # Nothing to write, but a sync also covers what was written before.
             if self.sync_default if sync is None else sync:
                 self.sync()
             return 0
-        self.prepare(b.used, n >= LARGE_BATCH)
+        self.begin_write(b.used, n >= LARGE_BATCH)
         status_clear(&st)
-        writer = self.log_
+        writer = self.log
         memtable = self.tree.active
         m = memtable.c
         if writer is not None:
@@ -445,7 +482,7 @@ cdef class Engine(Reader):
         if st.code != ST_OK:
             if st.code != ST_IO:
                 # The record is in the log but not all of it in the memtable: what readers see would not be what a reopen finds.
-                self._poison(MemoryError("a batch did not fit into memory"))
+                self.refuse(MemoryError("a batch did not fit into memory"))
             raise_status(&st, self.tree.path if writer is None else writer.path)
         self.handle.visible = seq + count - 1
         self.writes.batches += 1
@@ -459,68 +496,11 @@ cdef class Engine(Reader):
             self.sync_to(end)
         return 0
 
-    cdef int write_op(self, int op, object key, object value, object sync) except -1:
-        """Any bytes-like key and value (None for a delete). The key as it is now: it is hashed before the write may wait."""
-        cdef Py_buffer vb
-        cdef bytes k
-        if isinstance(key, str) or isinstance(value, str):
-            raise TypeError("keys and values are bytes, not str: encode it first")
-        k = key if PyBytes_CheckExact(key) else copy_key(key)
-        if PyBytes_GET_SIZE(k) > MAX_KEY:
-            refuse_key(key, PyBytes_GET_SIZE(k))
-        if op == OP_DELETE:
-            return self.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
-        PyObject_GetBuffer(value, &vb, PyBUF_SIMPLE)
-        try:
-            if vb.len > MAX_VALUE:
-                refuse_value(vb.len)
-            return self.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len, sync)
-        finally:
-            PyBuffer_Release(&vb)
-
-    def put(self, key, value, *, sync=None):
-        """Stores value under key. sync=True returns once it survives a power cut; the default survives kill -9."""
-        cdef Py_ssize_t klen, vlen
-        self.check_writable()
-        if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
-            klen = PyBytes_GET_SIZE(key)
-            vlen = PyBytes_GET_SIZE(value)
-            if klen > MAX_KEY:
-                refuse_key(key, klen)
-            if vlen > MAX_VALUE:
-                refuse_value(vlen)
-            self.write_one(OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, sync)
-            return
-        self.write_op(OP_PUT, key, value, sync)
-
-    def delete(self, key, *, sync=None):
-        """Removes key; no error where it is absent."""
-        self.check_writable()
-        self.write_op(OP_DELETE, key, None, sync)
-
-    def delete_range(self, start, stop, *, sync=None):
-        """Removes every key with start <= key < stop, at the cost of one small write."""
-        cdef WriteBatch batch = WriteBatch(self)
-        self.check_writable()
-        batch.delete_range(start, stop)
-        if bytes(memoryview(start)) >= bytes(memoryview(stop)):
-            batch.clear()
-        self.write_payload(&batch.b, sync)
-
-    def write(self, WriteBatch batch not None, *, sync=None):
-        """Writes a batch: all of it or nothing, for readers and after a crash."""
-        self.check_writable()
-        batch.b.writers += 1
-        try:
-            self.write_payload(&batch.b, sync)
-        finally:
-            batch.b.writers -= 1
-
     def sync(self):
         """Everything written so far survives a power cut once this returns."""
         self.check_writable()
-        if self.log_ is not None:
-            self.sync_to(lsm_load64(&self.log_.c.offset))
+        if self.log is not None:
+            self.sync_to(lsm_load64(&self.log.c.offset))
 
     cdef int sync_to(self, uint64_t offset) except -1:
         """Older logs first, so that what is synced is always a prefix of what was written."""
@@ -528,16 +508,16 @@ cdef class Engine(Reader):
         cdef LogC* c
         cdef Status st
         cdef uint64_t upto
-        if self.log_ is None:
+        if self.log is None:
             return 0
         status_clear(&st)
         self.handle.inflight += 1
         try:
-            for log in [*self.old_logs, self.log_]:
+            for log in [*self.old_logs, self.log]:
                 c = log.c
                 # The record may be in a log that was rotated out since then, and its offset beyond the end of this one.
                 upto = lsm_load64(&c.offset)
-                if log is self.log_ and offset < upto:
+                if log is self.log and offset < upto:
                     upto = offset
                 with nogil:
                     log_sync(c, upto, &st)
@@ -549,31 +529,6 @@ cdef class Engine(Reader):
             try:
                 raise_status(&st, log.path)
             except Exception as error:
-                self._poison(error)
+                self.refuse(error)
                 raise
         return 0
-
-    def __setitem__(self, key, value):
-        self.put(key, value)
-
-    def __delitem__(self, key):
-        if key not in self:
-            raise KeyError(key)
-        self.delete(key)
-
-    # --- counters --------------------------------------------------------------------------------------------------------
-
-    def counters(self):
-        """The raw counters as a dict; `lsmkv.stats.metrics` makes sense of them."""
-        cdef dict out = self.tree.counted()
-        out.update(self.writes)
-        out.update(self.handle.reads)
-        logs = [log for log in [*self.old_logs, self.log_] if log is not None]
-        out["log_syncs"] = sum(log.syncs for log in logs)
-        out["log_sync_ns"] = sum(log.sync_ns for log in logs)
-        return out
-
-    def reset_counters(self):
-        counters_reset(&self.tree.counters)
-        memset(&self.writes, 0, sizeof(self.writes))
-        memset(&self.handle.reads, 0, sizeof(self.handle.reads))

@@ -16,7 +16,7 @@ def share_memory(versions: VersionSet) -> None:
     """Lets the cache use the memory of an idle write buffer while no memtable waits for its flush."""
     cache, options = versions.cache, versions.options
     size = options.block_bytes
-    if size and not versions.immutables:
+    if size and not versions.engine.immutables:
         size += options.write_buffer_size
     while cache.capacity > size:
         cache.set_capacity(max(size, cache.capacity - SHRINK_STEP))
@@ -30,6 +30,6 @@ def _rotate_early(versions: VersionSet) -> None:
     the flush itself: arrays to sort by, hashes, the table being built.
     """
     with versions.lock:
-        active, size = versions.active, versions.options.write_buffer_size
+        active, size = versions.engine.active, versions.options.write_buffer_size
         if active is not None and size >= EARLY_FROM:
-            active.capacity = size - size // 8 if versions.immutables else size // 2
+            active.capacity = size - size // 8 if versions.engine.immutables else size // 2

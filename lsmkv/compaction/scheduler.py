@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
 
 from lsmkv.compaction.claims import Claim, Claims
 from lsmkv.compaction.counters import Counters
@@ -27,6 +26,7 @@ from lsmkv.log_supply import LogSupply
 from lsmkv.options import Options
 from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.engine import Engine
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import Condition, is_finalizing, start_thread
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -44,13 +44,6 @@ IDLE_SECONDS = 0.1
 STATS_INTERVAL = 0.5
 
 
-class Database(Protocol):
-    """What the scheduler tells the database."""
-
-    def set_pressure(self, pressure: Pressure) -> None: ...
-    def tick(self) -> None: ...
-
-
 class Scheduler:
     def __init__(
         self,
@@ -58,18 +51,20 @@ class Scheduler:
         jobs: Jobs,
         logs: LogSupply,
         hints: Callable[[Version, Options], Hints],
-        database: Database,
+        export: Callable[[Counters], None],
     ) -> None:
+        """`export` writes the statistics; the timer calls it."""
         self.versions = versions
+        self.engine = versions.engine
         self.jobs = jobs
         self.logs = logs
         self.condition = Condition(versions.lock)
         self.claims: Claims = Claims(versions, self.condition)
-        self.stalls = Stalls(database.set_pressure)
+        self.stalls = Stalls(partial(_hold_back, versions.engine))
         self.counters: Counters = Counters()
         self.errors: dict[str, BaseException] = {}  # the last error of "flush" and "compaction", until one succeeds
         self._hints = hints
-        self._database = database
+        self._export = export
         self._flushing = False
         self._hurry = False  # a caller waits for a flush: no pause before the next try
         self._stopping = False
@@ -181,11 +176,11 @@ class Scheduler:
             with self.versions.lock:
                 if pause:
                     self.condition.wait_for(lambda: self._stopping or self._hurry, pause)
-                self.condition.wait_for(lambda: self._stopping or bool(self.versions.immutables))
+                self.condition.wait_for(lambda: self._stopping or bool(self.engine.immutables))
                 self._hurry = False
-                if self._stopping or self.versions.poisoned is not None:
+                if self._stopping or self.engine.refusal is not None:
                     return
-                memtables = list(self.versions.immutables)
+                memtables = list(self.engine.immutables)
                 self._flushing = True
             pause = self._attempt("flush", "flush", partial(self._flush, memtables), pause)
             with self.versions.lock:
@@ -210,7 +205,7 @@ class Scheduler:
             with self.versions.lock:
                 self.condition.wait_for(lambda: self._stopping, pause)
                 self.condition.wait_for(lambda: self._stopping or self.logs.short)
-                if self._stopping or self.versions.poisoned is not None:
+                if self._stopping or self.engine.refusal is not None:
                     return
             pause = 0.0
             try:
@@ -238,7 +233,7 @@ class Scheduler:
     def _claim_next(self) -> Claim | None:
         """Waits for a plan and claims it; None when the thread should end. The lock is held."""
         while True:
-            if self._stopping or self.versions.poisoned is not None:
+            if self._stopping or self.engine.refusal is not None:
                 return None
             self.versions.collect_garbage()
             plan = None if self.claims.suspended else self._choose()
@@ -258,8 +253,7 @@ class Scheduler:
         return False
 
     def _pick_idle(self) -> CompactionPlan | None:
-        versions = self.versions
-        if self._stopping or versions.poisoned is not None or versions.immutables or self.claims.suspended:
+        if self._stopping or self.engine.refusal is not None or self.engine.immutables or self.claims.suspended:
             return None
         return self.claims.choose_idle()
 
@@ -293,7 +287,47 @@ class Scheduler:
                 self.condition.wait_for(lambda: self._stopping, interval)
                 if self._stopping:
                     return
-            self._database.tick()
+            self._tick()
+
+    def _tick(self) -> None:
+        try:
+            if self.options.sync_interval_ms:
+                self.sync()
+            if self.options.stats_export:
+                self._export(self.counters)
+        except (ClosedError, ReadOnlyError):
+            return
+        except OSError as error:
+            log.error("%s: background sync failed: %s", self.versions.directory, error)
+
+    # Rotation ----------------------------------------------------------------------------------------------
+
+    def make_room(self) -> None:
+        """Called by the engine in the thread of a writer that met a full memtable; it holds its turn meanwhile."""
+        self.wait_for_room(self.options.max_write_buffers - 1)
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Rotates the active memtable. The caller holds the writer's turn."""
+        self.logs.rotate()
+        self.wake()
+
+    def flush(self, wait: bool = True) -> None:
+        """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables."""
+        with self.engine.exclusive():
+            self.engine.require_writable()
+            if not self.engine.active.empty:
+                self.wait_for_room(self.options.max_write_buffers)
+                self.rotate()
+        if wait:
+            for memtable in self.engine.immutables[:1]:
+                self.wait_flushed(memtable)
+
+    def sync(self) -> None:
+        """Makes everything written so far survive a power cut: by the logs, or without logs by a flush."""
+        self.engine.sync()
+        if self.options.wal is None:
+            self.flush()
 
     # Errors ------------------------------------------------------------------------------------------------
 
@@ -318,7 +352,7 @@ class Scheduler:
         transient = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in TRANSIENT)
         if not corrupt and not transient:
             # Before the error is published: a caller that sees it must find writes refused.
-            self.versions.poison(error)
+            self.engine.refuse(error)
         with self.versions.lock:
             self.counters.failed(what, error)
             self.errors[kind] = error
@@ -338,17 +372,17 @@ class Scheduler:
 
     def wait_flushed(self, memtable: Memtable) -> None:
         """Returns when `memtable` is in a table; raises the error that keeps it from getting there."""
-        self._wait_until(lambda: memtable not in self.versions.immutables, "flush")
+        self._wait_until(lambda: memtable not in self.engine.immutables, "flush")
 
     def wait_for_room(self, limit: int) -> None:
         """Stops a writer until fewer than `limit` memtables wait for their flush."""
         with self.versions.lock:
-            if len(self.versions.immutables) < limit:
+            if len(self.engine.immutables) < limit:
                 return
             began = time.monotonic_ns()
             self.counters.stops += 1
             try:
-                self._wait_until(lambda: len(self.versions.immutables) < limit, "flush")
+                self._wait_until(lambda: len(self.engine.immutables) < limit, "flush")
             finally:
                 self.counters.stop_ns += time.monotonic_ns() - began
 
@@ -357,7 +391,7 @@ class Scheduler:
         uninterruptible(lambda: self._wait_until(self._idle, "flush", "compaction"))
 
     def _idle(self) -> bool:
-        working = self.versions.immutables or self.claims.running or self._flushing or self._unattended
+        working = self.engine.immutables or self.claims.running or self._flushing or self._unattended
         return not working and (self.claims.suspended > 0 or self._choose() is None)
 
     def wait_change(self) -> None:
@@ -377,14 +411,14 @@ class Scheduler:
             self.condition.notify_all()
             while not done():
                 self._check_failed(kinds)
-                if is_finalizing() and self.versions.immutables:
+                if is_finalizing() and self.engine.immutables:
                     # The flush thread has stopped for good.
-                    self._flush(list(self.versions.immutables))
+                    self._flush(list(self.engine.immutables))
                 else:
                     self.condition.wait()
 
     def _check_failed(self, kinds: Iterable[str]) -> None:
-        self.versions.require_writable()
+        self.engine.require_writable()
         for kind in kinds:
             if kind in self.errors:
                 raise _copy_of(self.errors[kind])
@@ -403,6 +437,11 @@ class Scheduler:
             # L0 may never shrink again: stopped writers would wait for ever.
             now = Pressure(now.delay_ns, False)
         self.stalls.update(now, self.counters)
+
+
+def _hold_back(engine: Engine, pressure: Pressure) -> None:
+    engine.set_delay(pressure.delay_ns)
+    engine.set_stopped(pressure.stopped)
 
 
 def _copy_of(error: BaseException) -> BaseException:

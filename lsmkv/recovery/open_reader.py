@@ -74,11 +74,13 @@ def _read_files(directory: str, state: ManifestState, options: Options, report: 
     versions = stored_state.new_version_set(directory, options, state)
     added: list[AddedFile] = []
     rest = replay(logs, state.seed, lambda piece: _write_outside(versions, piece, added))
-    versions.immutables = [] if rest.empty else [rest]
     stored_state.check_table_files(directory, state)
     stored_state.open_tables(versions)
     state.version = VersionEdit(added=tuple(added)).apply(state.version)
     state.last_seq = last_seq
+    # The engine always has a first memtable; without writes a small one.
+    memtable = Memtable(state.seed, 4096) if rest.empty else rest
+    versions.engine.start(versions.table_levels(), [memtable], None, last_seq, readonly=True)
     report.tables = len(added)
     report.manifest_torn_bytes = state.torn_bytes
     return versions
@@ -97,8 +99,3 @@ def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]
             added.append((0, f))
             memory += table.memory
     return memory
-
-
-def empty_memtable(versions: VersionSet) -> Memtable:
-    """A memtable for a reader that found no log: the engine always has a first one."""
-    return Memtable(versions.state.seed, 4096)

@@ -86,9 +86,10 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
             reason="open",
         )
         versions.start(edit, outputs)
-    if writer is not None:
-        versions.watermark = SyncWatermark(os.path.join(directory, filenames.SYNCED))
-    versions.rotate(active, writer)
+    watermark = None if writer is None else SyncWatermark(os.path.join(directory, filenames.SYNCED))
+    versions.engine.start(
+        versions.table_levels(), [active], writer, last_seq, sync_default=versions.options.sync, watermark=watermark
+    )
     write_options(versions)
     return len(added)
 
@@ -130,12 +131,13 @@ def write_options(versions: VersionSet) -> None:
 def remove_orphans(versions: VersionSet) -> list[str]:
     """Removes files of ours that the durable state does not name: leftovers of a crash. Returns their names."""
     tables = {f.number for f in versions.current.files()}
+    logs = {log.number for log in versions.engine.logs}
     removed = []
     for name, kind, number in filenames.list_directory(versions.directory):
         orphan = (
             kind is Kind.TEMPORARY
             or (kind is Kind.TABLE and number not in tables)
-            or (kind is Kind.LOG and number not in versions.logs)
+            or (kind is Kind.LOG and number not in logs)
             or (kind is Kind.MANIFEST and versions.manifest is not None and number != versions.manifest.number)
         )
         if orphan:

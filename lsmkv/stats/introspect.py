@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from lsmkv.compaction.counters import Counters
+from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.filters import policy
 from lsmkv.stats.metrics import Stats, TableInfo, make_stats
@@ -21,15 +23,15 @@ if TYPE_CHECKING:
 # Stats ----------------------------------------------------------------------------------------------------
 
 
-def stats(db: DB) -> Stats:
-    versions, background = db._versions, db._scheduler.counters
+def stats(versions: VersionSet, jobs: Jobs, background: Counters) -> Stats:
     with versions.lock:
         version = versions.current
-        counters = dict(db.counters())
+        counters = versions.engine.counters()
         counters["stops"] += background.stops
         counters["stop_ns"] += background.stop_ns
         done = background.to_dict()
-        active, waiting = versions.memtables()[:1], versions.memtables()[1:]
+        memtables = versions.engine.memtables
+        active, waiting = memtables[:1], memtables[1:]
         memtable = {
             "bytes": sum(m.used_bytes for m in active),
             "entries": sum(m.entries for m in active),
@@ -37,7 +39,7 @@ def stats(db: DB) -> Stats:
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }
         infos = versions.filter_infos()
-    owed = policy.debts(version, db._jobs.policy(version), infos, versions.state.seed)
+    owed = policy.debts(version, jobs.policy(version), infos, versions.state.seed)
     tables = [
         table_info(level, f, infos[f.number], owed.get(f.number))
         for level, files in enumerate(version.levels)
@@ -137,7 +139,7 @@ def _step(raw: Mapping[str, Any]) -> Step:
 def approximate_len(versions: VersionSet) -> int:
     with versions.lock:
         tables = sum(f.entries - 2 * f.deletes for f in versions.current.files())
-        waiting = sum(m.entries - 2 * m.deletes for m in versions.memtables())
+        waiting = sum(m.entries - 2 * m.deletes for m in versions.engine.memtables)
     return max(tables + waiting, 0)
 
 
@@ -185,7 +187,7 @@ def _sstables(version: Version, db: DB) -> str:
 def _memory(versions: VersionSet) -> dict[str, int]:
     with versions.lock:
         return {
-            "memtables": sum(m.memory for m in versions.memtables()),
+            "memtables": sum(m.memory for m in versions.engine.memtables),
             "tables": sum(t.memory for t in versions.tables.values()),
             "block_cache": versions.cache.used,
         }
@@ -195,15 +197,15 @@ PROPERTIES: dict[str, Callable[[DB, VersionSet], str]] = {
     "lsmkv.native": lambda db, v: json.dumps(codecs.describe()),
     "lsmkv.levels": lambda db, v: _levels(v.current, db),
     "lsmkv.sstables": lambda db, v: _sstables(v.current, db),
-    "lsmkv.stats": lambda db, v: json.dumps(stats(db).to_dict()),
+    "lsmkv.stats": lambda db, v: json.dumps(db.stats().to_dict()),
     "lsmkv.options": lambda db, v: json.dumps(v.options.to_dict()),
     "lsmkv.memory": lambda db, v: json.dumps(_memory(v)),
     "lsmkv.total-sst-bytes": lambda db, v: str(v.current.total_bytes),
     "lsmkv.num-files": lambda db, v: str(sum(1 for _ in v.current.files())),
-    "lsmkv.num-immutable-memtables": lambda db, v: str(len(v.immutables)),
+    "lsmkv.num-immutable-memtables": lambda db, v: str(len(v.engine.immutables)),
     "lsmkv.num-running-jobs": lambda db, v: str(len(db._scheduler.claims.running)),
     "lsmkv.pending-compaction-bytes": lambda db, v: str(pending_bytes(v.current, v.options)),
-    "lsmkv.last-sequence": lambda db, v: str(db._last_seq),
+    "lsmkv.last-sequence": lambda db, v: str(v.engine.last_seq),
     "lsmkv.seed": lambda db, v: f"{v.state.seed:016x}",
     "lsmkv.background-errors": lambda db, v: str(db._scheduler.counters.errors),
     "lsmkv.estimate-num-keys": lambda db, v: str(db.approximate_len()),

@@ -1,4 +1,5 @@
-"""The version set: the current Version with its open tables, the memtables that wait for their flush, and the manifest.
+"""The version set, the durable side of a database: the current Version with its open tables, and the manifest. It makes
+edits durable and publishes the new levels to the engine, which owns the live side.
 
 Locks, outermost first: `commit` serializes edits and is held over the manifest's fsync; `lock` guards the fields, is
 held briefly, and carries the scheduler's condition. Readers need neither: they use the last published ReadState.
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from lsmkv import filenames
-from lsmkv.errors import Error, ReadOnlyError, SyncError
+from lsmkv.errors import SyncError
 from lsmkv.files import Replacement, sync_directory
 from lsmkv.options import Options
 from lsmkv.version.current import new_current
@@ -27,11 +28,10 @@ from lsmkv.version.version import FileMeta, Version
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
+from lsmkv_ext.engine import Engine
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.table.table import Table
-from lsmkv_ext.wal.sync_watermark import SyncWatermark
-from lsmkv_ext.wal.writer import LogWriter
 
 log = logging.getLogger("lsmkv")
 
@@ -62,23 +62,12 @@ class Outputs:
                     os.unlink(path)
 
 
-class Readers:
-    """How a new tree reaches the engine's readers; this one does nothing, for a version set without an engine.
-    `publish` follows a durable edit: it only assigns.
-    """
-
-    def prepare(self, levels: list[list[Table]], flushed: Sequence[Memtable], last_seq: int) -> None: ...
-    def publish(self) -> None: ...
-    def abandon(self) -> None: ...
-
-
 @dataclass
 class NextTree:
     """The fields of a VersionSet after an edit that is about to become durable. Rotations keep it current."""
 
     state: ManifestState
     tables: dict[int, Table]
-    immutables: list[Memtable]
     shifts: int
 
 
@@ -100,20 +89,13 @@ class VersionSet:
         self.cache = cache
         self.fds = fds
         self.numbers = numbers
+        self.engine = Engine(directory, state.seed)  # the live side: memtables, logs, whether writes are refused
         self._filter_infos: dict[int, dict[str, Any]] = {}
         self.commit = CommitLock()
         self.lock = RLock()
         self.manifest: ManifestWriter | None = None
         self._manifest_limit = 0  # of its size
-        self.active: Memtable | None = None
-        self.immutables: list[Memtable] = []  # newest first
-        self.logs: dict[int, LogWriter] = {}  # by number; the newest is the one in use
-        self.watermark: SyncWatermark | None = None  # how much of that one is known synced
-        self.poisoned: BaseException | None = None
         self.shifts = 0  # sum of all level shifts since the database was opened
-        # Set by the database: how a new tree reaches its readers, and an error its writers.
-        self.readers = Readers()
-        self.on_poison: Callable[[BaseException], None] = lambda error: None
         self._next: NextTree | None = None  # from `_prepare` to `_publish`
         self._obsolete: ManifestWriter | None = None  # replaced by a new one; removed after the edit
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
@@ -154,38 +136,7 @@ class VersionSet:
         with self.lock:
             return [self.tables_of(files) for files in self.current.levels]
 
-    def memtables(self) -> list[Memtable]:
-        """Newest first; the active one leads."""
-        with self.lock:
-            return list(self.immutables) if self.active is None else [self.active, *self.immutables]
-
     # Changes -----------------------------------------------------------------------------------------------
-
-    def rotate(
-        self,
-        fresh: Memtable,
-        new_log: LogWriter | None,
-        engine: Callable[[Memtable, LogWriter | None], object] = lambda fresh, new_log: None,
-    ) -> None:
-        """Makes `fresh` the active memtable; the old one waits for its flush. `engine` rotates the engine. When this
-        raises, nothing has changed. The caller holds the writer's turn.
-        """
-        with self.lock:
-            active, watermark = self.active, self.watermark
-            if active is not None and fresh.number <= active.number:
-                raise Error(f"log {fresh.number} cannot follow log {active.number}")
-            full = [] if active is None else [active]
-            waiting = full + self.immutables
-            next_waiting = full + ([] if self._next is None else self._next.immutables)
-            logs = self.logs if new_log is None else {**self.logs, new_log.number: new_log}
-            previous = None if active is None else self.logs.get(active.number)
-            engine(fresh, new_log)
-            # Nothing fails from here on.
-            if new_log is not None and watermark is not None:
-                new_log.attach_watermark(watermark, previous)
-            self.immutables, self.active, self.logs = waiting, fresh, logs
-            if self._next is not None:
-                self._next.immutables = next_waiting
 
     def apply(
         self,
@@ -202,7 +153,7 @@ class VersionSet:
         """
         outputs = outputs or Outputs()
         with self.commit:
-            self.require_writable()
+            self.engine.require_writable()
             dropped = [self.tables[number] for number in edit.removed if number in self.tables]
             try:
                 append = self._prepare(edit, opened, flushed)
@@ -213,7 +164,7 @@ class VersionSet:
                 if isinstance(error, AppendRefused):
                     outputs.kept = False
                 if outputs.kept or isinstance(error, SyncError):
-                    self.poison(error)
+                    self.engine.refuse(error)
                 self._abandon()
                 raise
         self._retire(dropped)
@@ -230,12 +181,8 @@ class VersionSet:
             del tables[number]
         levels = [[tables[f.number] for f in files] for files in state.version.levels]
         with self.lock:
-            self.readers.prepare(levels, flushed, ingested_seq)
-            self._next = NextTree(state, tables, [], self.shifts + edit.shift)
-            waiting: list[Memtable] | None = None
-            while waiting is not self.immutables:  # an allocation may run a finalizer that rotates
-                waiting = self.immutables
-                self._next.immutables = [m for m in waiting if m not in flushed]
+            self.engine.prepare(levels, flushed, ingested_seq)
+            self._next = NextTree(state, tables, self.shifts + edit.shift)
         return self._stage(edit, state)
 
     def _publish(self) -> None:
@@ -243,16 +190,15 @@ class VersionSet:
         with self.lock:
             coming = self._next
             assert coming is not None
-            self.readers.publish()
+            self.engine.publish()
             self.state = coming.state
             self.tables = coming.tables
-            self.immutables = coming.immutables
             self.shifts = coming.shifts
             self._next = None
 
     def _abandon(self) -> None:
         with self.lock:
-            self.readers.abandon()
+            self.engine.discard()
             self._next = None
 
     def _state_after(self, edit: VersionEdit) -> ManifestState:
@@ -265,11 +211,8 @@ class VersionSet:
         last_seq = max([self.state.last_seq, edit.last_seq or 0, *(m.max_seq for m in flushed)])
         log_number = edit.log_number
         if flushed:
-            with self.lock:
-                kept = [m.number for m in self.immutables if m not in flushed]
-                if self.active is not None:
-                    kept.append(self.active.number)
-                log_number = min(kept, default=self.state.log_number)
+            kept = [m.number for m in self.engine.memtables if m not in flushed]
+            log_number = min(kept, default=self.state.log_number)
         return replace(
             edit,
             last_seq=last_seq,
@@ -326,22 +269,6 @@ class VersionSet:
             self.state = state
         self._retire([])
 
-    # Errors ------------------------------------------------------------------------------------------------
-
-    def require_writable(self) -> None:
-        if self.poisoned is not None:
-            raise ReadOnlyError(f"the database is read-only since an error: {self.poisoned}") from self.poisoned
-
-    def poison(self, error: BaseException) -> None:
-        """Refuses writes from now on, since the state of the disk is unknown. Reads go on."""
-        with self.lock:
-            if self.poisoned is not None:
-                return
-            self.poisoned = error
-            # Under the same lock: after one refused call no write may be acknowledged.
-            self.on_poison(error)
-        log.error("%s: read-only from now on: %s", self.directory, error)
-
     # Obsolete files ---------------------------------------------------------------------------------------
 
     def _retire(self, dropped: list[Table]) -> None:
@@ -361,14 +288,11 @@ class VersionSet:
             log.warning("%s: obsolete files stay until the next open: %s", self.directory, error)
 
     def drop_logs(self) -> None:
-        """Removes the logs that the durable manifest no longer needs."""
+        """Removes the logs that no memtable needs any more."""
         with self.lock:
-            below = self.state.log_number
-            done = [number for number in self.logs if number < below]
-            for number in done:
-                # Not closed: another thread may be syncing it. The last reference closes its descriptor.
-                del self.logs[number]
-        for number in done:
+            served = self.engine.take_served()
+        # Not closed here: another thread may be syncing one. Its descriptor goes with the last reference.
+        for number in served:
             self.remove(filenames.log_name(number))
 
     @property
@@ -379,7 +303,7 @@ class VersionSet:
     def collect_garbage(self) -> None:
         """Removes the files of dropped tables whose last reader is gone."""
         with self.lock:
-            if self.poisoned is not None:
+            if self.engine.refusal is not None:
                 return
             names = [filenames.table_name(number) for number in self._released]
             self._dropped -= len(names)
@@ -410,18 +334,12 @@ class VersionSet:
         try:
             sync_directory(self.directory)
         except SyncError as error:
-            self.poison(error)
+            self.engine.refuse(error)
             raise
 
     def close(self) -> None:
         with self.commit, self.lock:
             self.collect_garbage()
-            for writer in self.logs.values():
-                writer.detach_watermark()
-            self.logs.clear()
-            if self.watermark is not None:
-                self.watermark.close()
-                self.watermark = None
             if self.manifest is not None:
                 self.manifest.close()
                 self.manifest = None

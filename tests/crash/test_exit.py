@@ -229,7 +229,7 @@ LOCKS = [
     "db._versions.commit",
     "db._closing",
     "db._jobs._lock",
-    "db._exclusive()",
+    "db._engine.exclusive()",
     "lsmkv.lockfile._guard",
 ]
 

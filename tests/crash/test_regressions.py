@@ -88,13 +88,13 @@ def test_writers_that_rotate_all_the_time_kept_a_close_waiting(folder):
         order = []
 
         def rotate():
-            with db._exclusive():
+            with db._engine.exclusive():
                 order.append("the one who waited")
 
-        with db._exclusive():
+        with db._engine.exclusive():
             waiter = threading.Thread(target=rotate)
             waiter.start()
-            while db._turn_queue < 2:
+            while db._engine.turn_queue < 2:
                 time.sleep(0.001)
         db.put(b"k", b"v")
         order.append("the one who had it before")

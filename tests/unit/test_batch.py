@@ -37,7 +37,7 @@ def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
             batch.put(b"", b"")
             batch.delete(b"gone")
             batch.delete_range(b"a", b"b")
-        dump = LogDump(db._log.path)
+        dump = LogDump(db._engine.log.path)
         next(dump)
         record = next(dump)
         assert list(record["operations"]) == [

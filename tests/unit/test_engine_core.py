@@ -17,6 +17,7 @@ from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.reader import SnapshotBase
+from lsmkv_ext.store import Store
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.wal.writer import LogWriter
 
@@ -30,8 +31,8 @@ KEYS = st.one_of(
 VALUES = st.one_of(st.binary(max_size=8), st.integers(0, 400).map(lambda n: b"v" * n))
 
 
-class Rig(Engine):
-    """An engine whose rotations and jobs the test runs itself."""
+class Rig(Store):
+    """A store whose rotations and jobs the test runs itself."""
 
     def __init__(self, folder, buffer=2000, wal="mmap"):
         self.folder = folder
@@ -40,16 +41,22 @@ class Rig(Engine):
         self.fds = FdCache(16)
         self.buffer = buffer
         self.wal = wal
-        self.tree = [[], [], []]
-        self._configure(folder, SEED)
-        self._start(self.tree, [Memtable(SEED, buffer)], self.new_log(), 0)
+        self.levels = [[], [], []]
+        self._bind(Engine(folder, SEED))
+        memtable, log = self.new_memtable(0)
+        self._engine.start(self.levels, [memtable], log, 0)
+        self._engine.on_full = self.rotate
 
-    def new_log(self):
+    def new_memtable(self, last_seq):
         number = self.numbers.next()
-        return LogWriter(f"{self.folder}/{number:06d}.wal", number, mode=self.wal, previous_last_seq=self._last_seq)
+        memtable = Memtable(SEED, self.buffer)
+        memtable.number = number
+        path = f"{self.folder}/{number:06d}.wal"
+        log = LogWriter(path, number, mode=self.wal, previous_last_seq=last_seq)
+        return memtable, log
 
-    def _on_full(self):
-        self._rotate(Memtable(SEED, self.buffer), self.new_log())
+    def rotate(self):
+        self._engine.rotate(*self.new_memtable(self._engine.last_seq))
 
     def run(self, inputs, drop, **kwargs):
         result = Job(
@@ -62,25 +69,25 @@ class Rig(Engine):
         return made
 
     def flush(self):
-        with self._exclusive():
-            self._on_full()
-        memtables = self._read_state.memtables[1:]
+        with self._engine.exclusive():
+            self.rotate()
+        memtables = self._engine.immutables
         made = self.run(memtables, memtables, single_output=True)
-        self.tree = [made + self.tree[0], *self.tree[1:]]
-        self._prepare(self.tree, drop=memtables)
-        self._publish()
+        self.levels = [made + self.levels[0], *self.levels[1:]]
+        self._engine.prepare(self.levels, drop=memtables)
+        self._engine.publish()
 
     def compact(self, level):
         """All of a level into the next one."""
-        upper = self.tree[level] if level == 0 else [self.tree[level]]
-        inputs = [*upper, self.tree[level + 1]]
-        below = [(t.smallest, t.largest) for tables in self.tree[level + 2 :] for t in tables]
+        upper = self.levels[level] if level == 0 else [self.levels[level]]
+        inputs = [*upper, self.levels[level + 1]]
+        below = [(t.smallest, t.largest) for tables in self.levels[level + 2 :] for t in tables]
         made = self.run([i for i in inputs if i], [], output_level=level + 1, target_file_size=1500, below=below)
-        self.tree = [
-            [] if i == level else (made if i == level + 1 else tables) for i, tables in enumerate(self.tree)
+        self.levels = [
+            [] if i == level else (made if i == level + 1 else tables) for i, tables in enumerate(self.levels)
         ]
-        self._prepare(self.tree)
-        self._publish()
+        self._engine.prepare(self.levels)
+        self._engine.publish()
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -92,7 +99,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.snapshots = []
 
     def teardown(self):
-        self.rig._close()
+        self.rig._engine.close()
         self.folder.cleanup()
 
     @rule(key=KEYS, value=VALUES)
@@ -241,7 +248,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def one_state(self):
-        assert self.rig._inflight == 0
+        assert self.rig._engine.inflight == 0
 
 
 EngineMachine.TestCase.settings = settings(
@@ -254,7 +261,7 @@ TestEngineMachine = EngineMachine.TestCase
 def rig(request, tmp_path):
     engine = Rig(str(tmp_path), buffer=1 << 20, wal=request.param)
     yield engine
-    engine._close()
+    engine._engine.close()
 
 
 def test_a_key_is_found_below_any_number_of_tables(rig):
@@ -287,7 +294,7 @@ def test_bounds_that_share_their_first_bytes(rig, prefix):
     rig.flush()
     rig.compact(0)
     rig.compact(1)
-    assert len(rig.tree[2]) > 5
+    assert len(rig.levels[2]) > 5
     absent = [prefix[:i] for i in range(len(prefix) + 1)] + [prefix + stem for stem in stems]
     absent += [key + b"\0" for key in present] + [key[:-1] + b"!" for key in present] + [b"\xff" * 60, b""]
     absent = [key for key in absent if key not in set(present)]
@@ -317,7 +324,7 @@ def test_large_batch_off_the_gil_is_whole(rig):
     batch.write()
     assert len(batch) == 0
     assert sum(1 for _ in rig.iterator()) == 5000
-    assert rig._last_seq == 5000
+    assert rig._engine.last_seq == 5000
 
 
 @pytest.mark.parametrize("bad", ["text", 3, None])
@@ -330,7 +337,7 @@ def test_wrong_types_are_refused(rig, bad):
         rig.get(bad)
     with pytest.raises(TypeError):
         rig.delete(bad)
-    assert rig._last_seq == 0
+    assert rig._engine.last_seq == 0
 
 
 def test_limits(rig):
@@ -377,10 +384,10 @@ def test_explain_tells_a_delete_from_a_range_delete(rig):
 def test_explain_counts_as_no_lookup(rig):
     rig.put(b"a", b"1")
     rig.flush()
-    before = rig.counters()
+    before = rig._engine.counters()
     rig.explain_raw(b"a")
     rig.explain_raw(b"b")
-    assert rig.counters() == before
+    assert rig._engine.counters() == before
 
 
 def test_a_snapshot_explains_what_it_sees(rig):
@@ -395,7 +402,7 @@ def test_poisoned_engine_reads_on(rig):
     from lsmkv_ext.errors import ReadOnlyError
 
     rig.put(b"a", b"1")
-    rig._poison(OSError(5, "fsync"))
+    rig._engine.refuse(OSError(5, "fsync"))
     with pytest.raises(ReadOnlyError, match="fsync"):
         rig.put(b"b", b"1")
     assert rig[b"a"] == b"1"

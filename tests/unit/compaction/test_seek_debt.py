@@ -11,13 +11,13 @@ def test_seeks_merge_l0(tmp_path):
             for i in range(part, 300, 3):
                 db.put(b"%04d" % i, b"v")
             db.flush()
-        assert len(db._read_state.levels[0]) == 3
+        assert len(db._engine.state.levels[0]) == 3
         merged = False
         deadline = time.monotonic() + 60
         while not merged and time.monotonic() < deadline:
             for i in range(300):
                 assert next(db.iterator(start=b"%04d" % i))[0] == b"%04d" % i
-            merged = len(db._read_state.levels[0]) == 0
+            merged = len(db._engine.state.levels[0]) == 0
         assert merged
         assert list(db) == [b"%04d" % i for i in range(300)]
 

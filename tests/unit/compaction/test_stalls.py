@@ -40,7 +40,7 @@ def test_many_short_opens_piled_up_l0_without_end(path):
 
 def test_a_large_write_that_was_slowed_down_slept_on_after_a_close(path):
     db = lsmkv.open(path)
-    db._set_delay(500_000)  # per KiB: sixteen seconds
+    db._engine.set_delay(500_000)  # per KiB: sixteen seconds
     refused = []
 
     def write():

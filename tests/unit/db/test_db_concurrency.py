@@ -12,7 +12,7 @@ import lsmkv
 
 def start_and_hold(db, work):
     """Runs `work`, which writes, in a thread that waits as for an L0 that is too full."""
-    db._set_stopped(True)
+    db._engine.set_stopped(True)
     thread = threading.Thread(target=work)
     thread.start()
     while not db.counters()["stops"]:
@@ -21,7 +21,7 @@ def start_and_hold(db, work):
 
 
 def let_go(db, thread):
-    db._set_stopped(False)
+    db._engine.set_stopped(False)
     thread.join()
 
 
@@ -58,7 +58,7 @@ def test_a_batch_can_be_changed_after_a_write_that_failed(db):
             db.write(batch)
 
     thread = start_and_hold(db, write)
-    db._poison(lsmkv.IOError(5, "for a test"))
+    db._engine.refuse(lsmkv.IOError(5, "for a test"))
     let_go(db, thread)
     batch.clear()
     assert len(batch) == 0

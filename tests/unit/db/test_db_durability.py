@@ -90,7 +90,7 @@ def test_a_sync_without_a_log_is_a_flush(path):
         db[b"a"] = b"1"
         db.sync()
         assert [name for name in names(path) if name.endswith(".sst")]
-        assert db._active.empty
+        assert db._engine.active.empty
 
 
 @pytest.mark.parametrize("options", [{"sync": True}, {"sync_interval_ms": 5}])
@@ -104,7 +104,7 @@ def test_syncing_by_default_needs_a_log(path, options):
 def test_an_interval_syncs_in_the_background(path):
     with lsmkv.open(path, sync_interval_ms=5) as db:
         db[b"a"] = b"1"
-        log = db._log
+        log = db._engine.log
         deadline = time.monotonic() + 20
         while log.synced < log.size and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -116,9 +116,9 @@ def test_a_sync_asked_of_an_empty_write_covers_what_came_before(tmp_path):
     with lsmkv.open(tmp_path / "db") as db:
         for n, empty in enumerate((lambda: db.delete_range(b"b", b"b", sync=True), lambda: write_nothing(db))):
             db.put(b"a%d" % n, b"1")
-            assert db._log.synced < db._log.size
+            assert db._engine.log.synced < db._engine.log.size
             empty()
-            assert db._log.synced == db._log.size
+            assert db._engine.log.synced == db._engine.log.size
 
 
 def write_nothing(db):

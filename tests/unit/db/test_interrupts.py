@@ -63,7 +63,7 @@ while interrupted < 300:
     except KeyboardInterrupt:
         interrupted += 1
 db.flush()
-assert db._turn_queue == 0 and db._inflight == 0
+assert db._engine.turn_queue == 0 and db._engine.inflight == 0
 # A write may be done and its interrupt come before it is counted.
 assert [int(key) for key in db.keys()] in (list(range(written)), list(range(written + 1)))
 db.close()

@@ -20,13 +20,13 @@ def fresh(db):
     """The active memtable, empty."""
     db.delete_range(b"", b"\xff" * 200)
     db.flush()
-    assert db._active.empty
-    return db._active
+    assert db._engine.active.empty
+    return db._engine.active
 
 
 def test_its_figures(db):
     memtable = fresh(db)
-    first = db._last_seq
+    first = db._engine.last_seq
     for value in (b"1", b"2"):
         db.put(b"a", value)
     db.put(b"b", b"")
@@ -40,7 +40,7 @@ def test_its_figures(db):
 @pytest.mark.parametrize("write", ["put", "delete", "delete_range"])
 def test_a_range_tombstone_counts_towards_the_smallest_sequence_number(db, write):
     memtable = fresh(db)
-    first = db._last_seq
+    first = db._engine.last_seq
     db.delete_range(b"a", b"b")
     {"put": db.put, "delete": lambda key, _: db.delete(key), "delete_range": db.delete_range}[write](b"c", b"d")
     assert (memtable.min_seq, memtable.max_seq) == (first + 1, first + 2)
@@ -54,9 +54,9 @@ def test_the_index_of_a_memtable_grows_in_one_step_to_what_the_last_one_needed(t
             steps = []
             for i in range(100_000):
                 db.put(b"%d" % i, b"")
-                if not steps or steps[-1] != db._versions.active.index_slots:
-                    steps.append(db._versions.active.index_slots)
-            assert db._versions.active.keys == 100_000
+                if not steps or steps[-1] != db._engine.active.index_slots:
+                    steps.append(db._engine.active.index_slots)
+            assert db._engine.active.keys == 100_000
             sizes.append(steps)
             db.flush()
         assert len(db) == 100_000
@@ -117,7 +117,7 @@ def test_keys_that_share_ever_longer_prefixes(db, depth):
     for key in random.Random(depth).sample(keys, depth):
         db.put(key, b"")
     assert list(db.keys()) == sorted(keys)
-    assert db._active is memtable
+    assert db._engine.active is memtable
 
 
 def test_scans_beside_a_writer(db):

@@ -11,9 +11,9 @@ def test_the_index_of_a_memtable_grows_in_one_step_to_what_the_last_one_needed(t
             steps = []
             for i in range(100_000):
                 db.put(b"%d" % i, b"")
-                if not steps or steps[-1] != db._versions.active.index_slots:
-                    steps.append(db._versions.active.index_slots)
-            assert db._versions.active.keys == 100_000
+                if not steps or steps[-1] != db._engine.active.index_slots:
+                    steps.append(db._engine.active.index_slots)
+            assert db._engine.active.keys == 100_000
             sizes.append(steps)
             db.flush()
         assert len(db) == 100_000

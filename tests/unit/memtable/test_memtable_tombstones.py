@@ -25,7 +25,7 @@ def db(tmp_path_factory):
 def fresh(db):
     """The active memtable, empty."""
     db.flush()
-    return db._active
+    return db._engine.active
 
 
 def newest_over(deletes, at, snapshot):
@@ -37,14 +37,14 @@ def newest_over(deletes, at, snapshot):
 @given(st.lists(st.tuples(EDGES, EDGES), min_size=1, max_size=150), st.lists(st.integers(0, 150), max_size=4))
 def test_every_snapshot_sees_its_newest_range_delete(db, pairs, moments):
     memtable = fresh(db)
-    first = db._last_seq
+    first = db._engine.last_seq
     deletes = []
     for start, stop in pairs:
         if start != stop:
             db.delete_range(key(min(start, stop)), key(max(start, stop)))
-            deletes.append((min(start, stop), max(start, stop), db._last_seq))
+            deletes.append((min(start, stop), max(start, stop), db._engine.last_seq))
     assert len(memtable.range_tombstones) == len(deletes)
-    for snapshot in [db._last_seq, *(first + moment for moment in moments)]:
+    for snapshot in [db._engine.last_seq, *(first + moment for moment in moments)]:
         for at in range(61):
             assert memtable.range_tombstone_over(key(at), snapshot)[0] == newest_over(deletes, at, snapshot)
 
@@ -53,13 +53,13 @@ def test_ten_thousand_range_deletes_in_a_memtable_slowed_every_read_down(db):
     """They were looked at one by one."""
     memtable = fresh(db)
     rng = random.Random("ranges")
-    first, count = db._last_seq, 10_000
+    first, count = db._engine.last_seq, 10_000
     for _ in range(count):
         start = rng.randrange(1_000_000)
         db.delete_range(key(start), key(start + rng.randrange(1, 200)))
-    assert db._active is memtable and len(memtable.range_tombstones) == count
+    assert db._engine.active is memtable and len(memtable.range_tombstones) == count
     nodes = math.log2(count)
-    for snapshot in (db._last_seq, first + count // 3, first + 17):
+    for snapshot in (db._engine.last_seq, first + count // 3, first + 17):
         steps = [memtable.range_tombstone_over(key(rng.randrange(1_000_000)), snapshot)[1] for _ in range(200)]
         assert max(steps) < nodes * (nodes + 2) + 32
 

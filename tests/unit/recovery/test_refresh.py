@@ -65,5 +65,5 @@ def test_a_refresh_brought_tables_into_a_handle_that_was_closed_meanwhile(db, pa
     reader.close()
     go_on.set()
     thread.join()
-    assert reader._read_state is None
+    assert reader._engine.state is None
     assert not reader._versions.tables

@@ -10,7 +10,6 @@ from waiting import wait_until
 
 import lsmkv
 from lsmkv import files
-from lsmkv.db import DB
 from lsmkv.version import manifest
 from lsmkv.version.manifest import ManifestWriter
 from lsmkv.version.version_set import VersionSet
@@ -118,11 +117,21 @@ def failing_after_current(rename):
     return wrapper
 
 
-def while_publishing(db, patch):
-    def publish(self):
-        raise MemoryError("not published")
+class Failing:
+    """An engine one of whose methods raises."""
 
-    patch.setattr(DB, "_publish", publish)
+    def __init__(self, engine, method):
+        self._engine = engine
+        self._method = method
+
+    def __getattr__(self, name):
+        if name == self._method:
+            raise MemoryError(name)
+        return getattr(self._engine, name)
+
+
+def while_publishing(db, patch):
+    patch.setattr(db._versions, "engine", Failing(db._engine, "publish"))
 
 
 @pytest.mark.parametrize("fail", [after_the_write, after_the_sync, after_the_rename, while_publishing])
@@ -191,8 +200,8 @@ def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, m
         if "MANIFEST" in name and not rotated:
             rotated.append(True)
             db.put(b"during", b"1")
-            with db._exclusive():
-                db._rotate_active()
+            with db._engine.exclusive():
+                db._scheduler.rotate()
             db.put(b"afterwards", b"2")
         write_all(fd, data, name)
 
@@ -202,7 +211,7 @@ def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, m
     model |= {b"during": b"1", b"afterwards": b"2"}
     assert dict(db.items()) == model
     db.flush()
-    assert not db._versions.immutables and len(db._read_state.memtables) == 1
+    assert not db._engine.immutables and len(db._engine.state.memtables) == 1
     assert dict(db.items()) == model
     db.close()
     with lsmkv.open(path) as again:
@@ -210,14 +219,12 @@ def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, m
 
 
 def test_a_rotation_without_memory_changes_nothing(db, path, model):
-    def rotate(self, memtable, log):
-        raise MemoryError("view")
-
+    active, log = db._engine.active, db._engine.log
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DB, "_rotate", rotate)
+        patch.setattr(db._versions, "engine", Failing(db._engine, "rotate"))
         with pytest.raises(MemoryError):
             db.flush()
-    assert db._versions.active is db._active
+    assert db._engine.active is active and db._engine.log is log and not db._engine.immutables
     db.put(b"more", b"1")
     db.flush()
     db.put(b"and", b"more")

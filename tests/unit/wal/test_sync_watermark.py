@@ -168,7 +168,7 @@ def test_a_repair_that_gave_up_lost_logs_let_their_watermark_accuse_a_new_one(tm
     watermark = SyncWatermark(kept / NAME)
     lsmkv.repair(kept)
     with lsmkv.open(shutil.copytree(kept, tmp_path / "trial")) as db:
-        number = db._active.number
+        number = db._engine.active.number
     lost = LogWriter(tmp_path / "lost.wal", number)
     lost.attach_watermark(watermark, None)
     for sequence in range(1, 100):
@@ -177,7 +177,7 @@ def test_a_repair_that_gave_up_lost_logs_let_their_watermark_accuse_a_new_one(tm
     lost.close()
     watermark.close()
     with lsmkv.open(kept) as db:
-        assert db._active.number == number
+        assert db._engine.active.number == number
         db.put(b"a", b"1")
         shutil.copytree(kept, tmp_path / "killed", ignore=shutil.ignore_patterns("*.tmp"))
     with lsmkv.open(tmp_path / "killed") as db:
