@@ -1,8 +1,8 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.block.block cimport BLOCK_SLACK
 from lsmkv_ext.block.format cimport BLOCK_MAX_SHIFT, BlockHeader, block_header_put, block_tag, lsm_width_mask
+from lsmkv_ext.block.memory cimport BLOCK_SLACK
 from lsmkv_ext.port.coding cimport get_u64, put_u32, put_u64, put_varint
 from lsmkv_ext.port.growable cimport buf_append, buf_assign, buf_free, buf_reserve
 from lsmkv_ext.port.status cimport ST_NO_MEMORY, ST_OK

@@ -16,7 +16,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.block.block cimport BlockC
+from lsmkv_ext.block.memory cimport BlockC
 from lsmkv_ext.port.atomics cimport lsm_unlikely
 from lsmkv_ext.port.coding cimport get_u16, get_u32, get_u64, get_varint, put_u32, put_u64
 

@@ -7,7 +7,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from lsmkv_ext.block.block cimport BlockC, Entry
+from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.port.growable cimport GrowBuf
 
 ctypedef struct RunEntry:

@@ -1,7 +1,6 @@
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.block.block cimport BLOCK_SLACK
 from lsmkv_ext.block.format cimport (
     RUN_MAX,
     KeyHead,
@@ -13,6 +12,7 @@ from lsmkv_ext.block.format cimport (
     value_end,
     value_start,
 )
+from lsmkv_ext.block.memory cimport BLOCK_SLACK
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.growable cimport buf_free, buf_reserve
 from lsmkv_ext.port.status cimport ST_NO_MEMORY, ST_OK

@@ -2,7 +2,7 @@
 
 from libc.string cimport memcpy
 
-from lsmkv_ext.block.block cimport BlockC, Entry, block_alloc, block_check, block_free, block_get, block_get_portable
+from lsmkv_ext.block.block cimport block_alloc, block_check, block_free, block_get, block_get_portable
 from lsmkv_ext.block.builder cimport (
     BlockBuilder,
     block_builder_add,
@@ -21,6 +21,7 @@ from lsmkv_ext.block.iterator cimport (
     block_iter_seek,
     block_iter_set,
 )
+from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.port.status cimport ST_OK
 
 

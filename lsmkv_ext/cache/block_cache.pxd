@@ -14,7 +14,7 @@
 
 from libc.stdint cimport uint8_t, uint64_t
 
-from lsmkv_ext.block.block cimport BlockC
+from lsmkv_ext.block.memory cimport BlockC
 from lsmkv_ext.port.atomics cimport lsm_load8, lsm_store8
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
 

@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
-from lsmkv_ext.block.block cimport SEG_LIMBO, SEG_MAIN, SEG_PRIVATE, SEG_PROBATION, block_free
+from lsmkv_ext.block.block cimport block_free
+from lsmkv_ext.block.memory cimport SEG_LIMBO, SEG_MAIN, SEG_PRIVATE, SEG_PROBATION
 from lsmkv_ext.port.atomics cimport (
     lsm_fetch_add32,
     lsm_load32,

@@ -5,7 +5,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.block.memory cimport Entry
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_order
 from lsmkv_ext.memtable.order cimport MAX_RUNS, mem_order_release
 from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load32, lsm_load64, lsm_store32, lsm_store64

@@ -5,7 +5,7 @@
 # only the tables that remain. multi_get does the same for a group of keys, stage by stage.
 
 from libc.stdint cimport uint32_t, uint64_t
-from lsmkv_ext.block.block cimport BlockC
+from lsmkv_ext.block.memory cimport BlockC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport Counters
 from lsmkv_ext.read.read_state cimport ReadStateC

@@ -2,7 +2,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from lsmkv_ext.batch cimport OP_DELETE
-from lsmkv_ext.block.block cimport Entry, block_prefetch
+from lsmkv_ext.block.block cimport block_prefetch
+from lsmkv_ext.block.memory cimport Entry
 from lsmkv_ext.filter.format cimport FILTER_ABSENT
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,

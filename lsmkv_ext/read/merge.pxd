@@ -4,7 +4,7 @@
 # every surviving entry, deletes included; who asks decides what a delete means.
 
 from libc.stdint cimport uint64_t
-from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.block.memory cimport Entry
 from lsmkv_ext.memtable.order cimport MemOrder, RunIter
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.iterator cimport TableIter

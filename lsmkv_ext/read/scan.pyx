@@ -3,7 +3,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from lsmkv_ext.block.block cimport Entry
+from lsmkv_ext.block.memory cimport Entry
 from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.filter.prefix cimport filter_prefix_hash
 from lsmkv_ext.memtable.arena cimport ArenaChunk

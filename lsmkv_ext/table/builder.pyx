@@ -1,7 +1,6 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
-from lsmkv_ext.block.block cimport BLOCK_MAX_RAW
 from lsmkv_ext.block.builder cimport (
     block_builder_add,
     block_builder_alone,
@@ -11,6 +10,7 @@ from lsmkv_ext.block.builder cimport (
     block_builder_reset,
     block_builder_size,
 )
+from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW
 from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_k_for
 from lsmkv_ext.filter.format cimport filter_encode_header
 from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing

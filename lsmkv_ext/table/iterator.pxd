@@ -7,8 +7,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from lsmkv_ext.block.block cimport BlockC, Entry
 from lsmkv_ext.block.iterator cimport BlockIter
+from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.reader cimport ReadContext, TableC

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.block.block cimport BlockC
+from lsmkv_ext.block.memory cimport BlockC
 from lsmkv_ext.cache.block_cache cimport cache_release, cache_remove, cache_reserve
 from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_forget, fd_release
 from lsmkv_ext.filter.format cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode

@@ -1,7 +1,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset, strlen
 
-from lsmkv_ext.block.block cimport BLOCK_MAX_RAW
+from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.codecs cimport lz4_bound, lz4_compress
 from lsmkv_ext.port.file cimport OPEN_CREATE, file_close, file_open, file_sync, file_write

@@ -14,7 +14,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from lsmkv_ext.block.block cimport BlockC, Entry
+from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC, cache_pin
 from lsmkv_ext.cache.fd_cache cimport FdCacheC, FdHandle
 from lsmkv_ext.filter.kernel cimport FilterC

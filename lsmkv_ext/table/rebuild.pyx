@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.block.block cimport BLOCK_SLACK, BlockC, block_hash_keys
+from lsmkv_ext.block.block cimport block_hash_keys
 from lsmkv_ext.block.iterator cimport (
     BlockIter,
     block_iter_close,
@@ -14,6 +14,7 @@ from lsmkv_ext.block.iterator cimport (
     block_iter_next,
     block_iter_set,
 )
+from lsmkv_ext.block.memory cimport BLOCK_SLACK, BlockC
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.growable cimport GrowBuf, buf_append, buf_assign, buf_free, buf_reserve

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from lsmkv_ext.block.block cimport BlockC, Entry
+from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.cache.fd_cache cimport FdCacheC
 from lsmkv_ext.filter.curve cimport filter_designed_fpr

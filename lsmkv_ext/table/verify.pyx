@@ -3,7 +3,6 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from lsmkv_ext.block.block cimport BlockC, Entry
 from lsmkv_ext.block.format cimport block_tag
 from lsmkv_ext.block.iterator cimport (
     BlockIter,
@@ -13,6 +12,7 @@ from lsmkv_ext.block.iterator cimport (
     block_iter_next,
     block_iter_set,
 )
+from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.filter.format cimport FILTER_ABSENT, filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.port.codecs cimport xxh3

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -71,13 +72,13 @@ def build(source: Path = SOURCE) -> Path:
     target = folder / f"{source.stem}-{key}.so"
     if target.exists():
         return target
-    compiler = shutil.which(os.environ.get("CC", "gcc"))
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CC", "gcc"))
+    if not compiler or shutil.which(compiler[0]) is None:
         raise FileNotFoundError(f"{source.stem} needs a C compiler (gcc, or $CC)")
     folder.mkdir(parents=True, exist_ok=True)
     half = folder / f"{target.name}.{os.getpid()}"
     flags = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
-    subprocess.run([compiler, *flags, "-o", str(half), str(source), "-ldl", "-lpthread"], check=True)
+    subprocess.run([*compiler, *flags, "-o", str(half), str(source), "-ldl", "-lpthread"], check=True)
     half.rename(target)
     return target
 
