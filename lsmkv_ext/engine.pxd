@@ -1,6 +1,6 @@
-# The engine, the live side of a database: sequence numbers, the writer's turn, logs and group commit, back pressure, whether writes
-# are refused and why, and the tree. The durable side (version, manifest, file numbers) is lsmkv.version_set's, which publishes new
-# levels here. Users call it through a Store (lsmkv.DB); the background holds the engine itself.
+# The engine, the live side of a database: sequence numbers, the writer's turn, logs and group commit, back pressure, whether
+# writes are refused and why, and the tree. The durable side (version, manifest, file numbers) is the VersionSet's, which
+# publishes new levels here. Users call the engine through a Store (lsmkv.DB); the background holds the engine itself.
 #
 # Writers: one at a time. A short write keeps the GIL from its log record to its memtable entry, and that alone keeps others out.
 # A writer that will release the GIL in between (a large batch, a rotation, flush()) takes its turn first; others wait for it off

@@ -3,7 +3,7 @@
 #
 # A new state is prepared, then published. Publishing follows a durable manifest edit, so it only assigns and cannot fail.
 # Rotations in between keep the prepared state current. Preparing, publishing and discarding hold the lock that rotations take
-# (lsmkv.version_set); a rotation also holds the writer's turn.
+# (VersionSet.lock); a rotation also holds the writer's turn.
 #
 # GIL-protected: every field. A reader takes `state` by reference and works on that.
 
