@@ -116,6 +116,24 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self.close()
 
     @property
+    def readonly(self) -> bool:
+        """Whether the database was opened read-only.
+
+        >>> lsmkv.open(db.path, "r").readonly
+        True
+        """
+        return super().readonly
+
+    @property
+    def sequence(self) -> int:
+        """Always 0: reads see the newest state. A snapshot has the number of the state that it reads.
+
+        >>> db.sequence
+        0
+        """
+        return super().sequence
+
+    @property
     def options(self) -> Options:
         """The options in force.
 

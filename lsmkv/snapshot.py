@@ -30,6 +30,16 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    @property
+    def sequence(self) -> int:
+        """The sequence number of the last write that the snapshot sees.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.snapshot().sequence
+        1
+        """
+        return super().sequence
+
     def prefixed_db(self, prefix: Key) -> PrefixedDB:
         """Return a read-only mapping of the keys that begin with `prefix`, without the prefix.
 

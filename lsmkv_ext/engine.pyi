@@ -13,7 +13,8 @@ from lsmkv_ext.wal.writer import LogWriter
 
 @disjoint_base
 class Engine(Reader):
-    readonly: bool
+    @property
+    def readonly(self) -> bool: ...
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _configure(
         self, path: str, seed: int, *, readonly: bool = False, sync_default: bool = False

@@ -235,6 +235,11 @@ cdef class Engine(Reader):
 
     @property
     def closed(self):
+        """Whether the database is closed.
+
+        >>> db.closed
+        False
+        """
         return bool(self.handle.closed)
 
     def _check_open(self):
@@ -242,10 +247,20 @@ cdef class Engine(Reader):
 
     @property
     def path(self):
+        """The folder of the database.
+
+        >>> lsmkv.open("people.db").path.endswith("people.db")
+        True
+        """
         return self.tree.path
 
     @property
     def seed(self):
+        """The seed of the key hashes in memtables and filters. Every database draws its own when it is created.
+
+        >>> 0 <= db.seed < 1 << 64
+        True
+        """
         return self.tree.seed
 
     @property
@@ -479,7 +494,18 @@ cdef class Engine(Reader):
             PyBuffer_Release(&vb)
 
     def put(self, key, value, *, sync=None):
-        """Stores value under key. sync=True returns once it survives a power cut; the default survives kill -9."""
+        """Set `key` to `value`.
+
+        With `sync=True` return once the write survives a power cut, with `sync=False` once it survives the death of the
+        process. None stands for the option `sync`.
+
+        Raises `ReadOnlyError` if the database is read-only, `ValueError` if the key exceeds 65535 bytes or the value
+        1 GiB, and `IOError` if the disk fails.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db[b"ada"]
+        b'1815'
+        """
         cdef Py_ssize_t klen, vlen
         self.check_writable()
         if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
@@ -494,12 +520,22 @@ cdef class Engine(Reader):
         self.write_op(OP_PUT, key, value, sync)
 
     def delete(self, key, *, sync=None):
-        """Removes key; no error where it is absent."""
+        """Delete `key`. A missing key is no error. `sync` and errors are those of `put`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.delete(b"ada")
+        """
         self.check_writable()
         self.write_op(OP_DELETE, key, None, sync)
 
     def delete_range(self, start, stop, *, sync=None):
-        """Removes every key with start <= key < stop, at the cost of one small write."""
+        """Delete the keys in [start, stop), with one small write. Delete nothing if stop <= start.
+
+        `sync` and errors are those of `put`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.delete_range(b"a", b"b")
+        """
         cdef WriteBatch batch = WriteBatch(self)
         self.check_writable()
         batch.delete_range(start, stop)
@@ -508,7 +544,14 @@ cdef class Engine(Reader):
         self.write_payload(&batch.b, sync)
 
     def write(self, WriteBatch batch not None, *, sync=None):
-        """Writes a batch: all of it or nothing, for readers and after a crash."""
+        """Apply the operations of `batch` in their order: all of them or none, for readers and after a crash.
+
+        The batch keeps its operations. `sync` and errors are those of `put`.
+
+        >>> batch = lsmkv.WriteBatch()
+        >>> batch.put(b"ada", b"1815")
+        >>> db.write(batch)
+        """
         self.check_writable()
         batch.b.writers += 1
         try:
@@ -517,7 +560,8 @@ cdef class Engine(Reader):
             batch.b.writers -= 1
 
     def sync(self):
-        """Everything written so far survives a power cut once this returns."""
+        """Make everything written so far survive a power cut. Raises `IOError` if the disk fails.
+        """
         self.check_writable()
         if self.log_ is not None:
             self.sync_to(lsm_load64(&self.log_.c.offset))
@@ -564,7 +608,12 @@ cdef class Engine(Reader):
     # --- counters --------------------------------------------------------------------------------------------------------
 
     def counters(self):
-        """The raw counters as a dict; `lsmkv.stats.metrics` makes sense of them."""
+        """Return the raw counters by name. `DB.stats` returns them as `Stats`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.counters()["puts"]
+        1
+        """
         cdef dict out = self.tree.counted()
         out.update(self.writes)
         out.update(self.handle.reads)
@@ -574,6 +623,13 @@ cdef class Engine(Reader):
         return out
 
     def reset_counters(self):
+        """Set the raw counters of reads and writes to zero. `DB.reset_stats` resets those of the background too.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.reset_counters()
+        >>> db.counters()["puts"]
+        0
+        """
         counters_reset(&self.tree.counters)
         memset(&self.writes, 0, sizeof(self.writes))
         memset(&self.handle.reads, 0, sizeof(self.handle.reads))

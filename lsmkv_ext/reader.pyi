@@ -9,7 +9,8 @@ from lsmkv_ext.read.iterator import Iterator
 
 @disjoint_base
 class Reader(Dependent):
-    sequence: int
+    @property
+    def sequence(self) -> int: ...
     def get(
         self,
         key: Buffer,
