@@ -83,14 +83,22 @@ class Options:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the row cache: `row_cache_size`, or a share of `block_cache_size`."""
+        """The bytes of the row cache: `row_cache_size`, or a share of `block_cache_size`.
+
+        >>> lsmkv.Options(block_cache_size=16 << 20).row_bytes
+        1048576
+        """
         if self.row_cache_size is not None:
             return self.row_cache_size
         return min(LARGEST_ROW_SHARE, self.block_cache_size // 16)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of `block_cache_size` that remain for blocks."""
+        """The bytes of `block_cache_size` that remain for blocks.
+
+        >>> lsmkv.Options(block_cache_size=16 << 20).block_bytes
+        15728640
+        """
         return self.block_cache_size - (self.row_bytes if self.row_cache_size is None else 0)
 
     @classmethod
@@ -131,7 +139,11 @@ class Options:
         return dataclasses.replace(self, **changes)
 
     def compression_at(self, level: int) -> int:
-        """Return the compression of a level: 0 none, 1 LZ4. The last entry of a list continues."""
+        """Return the compression of a level: 0 none, 1 LZ4. The last entry of a list continues.
+
+        >>> lsmkv.Options(compression=[None, "lz4"]).compression_at(6)
+        1
+        """
         value = self.compression
         if isinstance(value, tuple):
             value = value[min(level, len(value) - 1)]
@@ -139,7 +151,11 @@ class Options:
 
     @property
     def prefix(self) -> tuple[int, int]:
-        """The prefix extractor as (kind, argument): 0 none, 1 first n bytes, 2 up to a separator byte."""
+        """The prefix extractor as (kind, argument): 0 none, 1 first n bytes, 2 up to a separator byte.
+
+        >>> lsmkv.Options(prefix_extractor=b":").prefix
+        (2, 58)
+        """
         if self.prefix_extractor is None:
             return (0, 0)
         if isinstance(self.prefix_extractor, bytes):
@@ -147,7 +163,11 @@ class Options:
         return (1, self.prefix_extractor)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options as plain data, for JSON."""
+        """Return the options as plain data, for JSON.
+
+        >>> lsmkv.Options().to_dict()["compression"]
+        'lz4'
+        """
         result = dataclasses.asdict(self)
         if isinstance(self.prefix_extractor, bytes):
             result["prefix_extractor"] = {"separator": self.prefix_extractor[0]}
@@ -155,7 +175,11 @@ class Options:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
-        """Return the options that `to_dict` described."""
+        """Return the options that `to_dict` described. Raises `OptionError` as the constructor does.
+
+        >>> lsmkv.Options.from_dict({"block_size": 8192}).block_size
+        8192
+        """
         values = dict(values)
         prefix = values.get("prefix_extractor")
         if isinstance(prefix, dict):
@@ -163,13 +187,21 @@ class Options:
         return cls().replace(**values)
 
     def encode(self) -> bytes:
-        """Return the bytes of the OPTIONS file: a head line with format, length and checksum, then JSON."""
+        """Return the bytes of the OPTIONS file: a head line with format, length and checksum, then JSON.
+
+        >>> lsmkv.Options().encode().startswith(b"lsmkv-options 1 ")
+        True
+        """
         body = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode()
         return _options_head(body) + body
 
     @classmethod
     def decode(cls, data: bytes, file: str = "OPTIONS") -> Options:
-        """Return the options of an OPTIONS file. Raises `CorruptionError`, which names `file`."""
+        """Return the options of an OPTIONS file. Raises `CorruptionError`, which names `file`.
+
+        >>> lsmkv.Options.decode(lsmkv.Options().encode()) == lsmkv.Options()
+        True
+        """
         if len(data) > MAX_OPTIONS_BYTES:
             raise CorruptionError(f"options of {len(data)} bytes, at most {MAX_OPTIONS_BYTES} are valid", file, 0)
         head, newline, body = data.partition(b"\n")

@@ -12,7 +12,12 @@ from lsmkv_ext.port.compare import prefix_end
 
 
 class PrefixedIterator:
-    """An iterator of the database that strips the prefix from its keys."""
+    """An iterator of the database that strips the prefix from its keys. `PrefixedDB.iterator` returns it.
+
+    >>> db.put(b"user:ada", b"1815")
+    >>> next(db.prefixed_db(b"user:").iterator())
+    (b'ada', b'1815')
+    """
 
     def __init__(self, inner: Any, prefix: bytes, include_key: bool, include_value: bool) -> None:
         self._inner = inner
@@ -32,27 +37,53 @@ class PrefixedIterator:
         return self._strip(next(self._inner))
 
     def next(self) -> Any:
-        """Return the next item."""
+        """Return the next item. Raises `StopIteration` at the end.
+
+        >>> db.put(b"user:ada", b"1815")
+        >>> db.prefixed_db(b"user:").iterator().next()
+        (b'ada', b'1815')
+        """
         return self._strip(self._inner.next())
 
     def prev(self) -> Any:
-        """Return the previous item."""
+        """Return the previous item. Raises `StopIteration` at the beginning.
+
+        >>> db.put(b"user:ada", b"1815")
+        >>> it = db.prefixed_db(b"user:").iterator()
+        >>> it.next() == it.prev()
+        True
+        """
         return self._strip(self._inner.prev())
 
     def seek(self, target: Key) -> None:
-        """Go to the first key at or after `target`."""
+        """Move in front of the first key >= `target`.
+
+        >>> it = db.prefixed_db(b"user:").iterator()
+        >>> it.seek(b"ada")
+        """
         self._inner.seek(self._prefix + as_bytes(target))
 
     def seek_to_start(self) -> None:
-        """Go before the first key."""
+        """Move in front of the first item.
+
+        >>> it = db.prefixed_db(b"user:").iterator()
+        >>> it.seek_to_start()
+        """
         self._inner.seek_to_start()
 
     def seek_to_stop(self) -> None:
-        """Go behind the last key."""
+        """Move behind the last item.
+
+        >>> it = db.prefixed_db(b"user:").iterator()
+        >>> it.seek_to_stop()
+        """
         self._inner.seek_to_stop()
 
     def close(self) -> None:
-        """Release the iterator's files."""
+        """Release the files of the iterator.
+
+        >>> db.prefixed_db(b"user:").iterator().close()
+        """
         self._inner.close()
 
     def __enter__(self) -> PrefixedIterator:
@@ -63,41 +94,75 @@ class PrefixedIterator:
 
 
 class PrefixedBatch:
-    """A write batch that adds the prefix to its keys."""
+    """A write batch that adds the prefix to its keys. `PrefixedDB.write_batch` returns it.
+
+    >>> with db.prefixed_db(b"user:").write_batch() as batch:
+    ...     batch.put(b"ada", b"1815")
+    >>> db[b"user:ada"]
+    b'1815'
+    """
 
     def __init__(self, inner: Any, prefix: bytes) -> None:
         self._inner = inner
         self._prefix = prefix
 
     def put(self, key: Key, value: Key) -> None:
-        """Add a put."""
+        """Add a put.
+
+        >>> batch = db.prefixed_db(b"user:").write_batch()
+        >>> batch.put(b"ada", b"1815")
+        """
         self._inner.put(self._prefix + as_bytes(key), value)
 
     def delete(self, key: Key) -> None:
-        """Add a delete."""
+        """Add a delete.
+
+        >>> batch = db.prefixed_db(b"user:").write_batch()
+        >>> batch.delete(b"ada")
+        """
         self._inner.delete(self._prefix + as_bytes(key))
 
     def delete_range(self, start: Key | None, stop: Key | None) -> None:
-        """Add a delete of [start, stop)."""
+        """Add a delete of [start, stop).
+
+        >>> batch = db.prefixed_db(b"user:").write_batch()
+        >>> batch.delete_range(b"a", b"b")
+        """
         self._inner.delete_range(*_range(self._prefix, start, stop))
 
     def clear(self) -> None:
-        """Drop all operations."""
+        """Drop all operations.
+
+        >>> batch = db.prefixed_db(b"user:").write_batch()
+        >>> batch.clear()
+        """
         self._inner.clear()
 
     def append(self, other: PrefixedBatch) -> None:
-        """Append the operations of another batch. Its keys keep their own prefix."""
+        """Append the operations of another batch. Its keys keep their own prefix.
+
+        >>> batch = db.prefixed_db(b"user:").write_batch()
+        >>> batch.append(db.prefixed_db(b"group:").write_batch())
+        """
         if not isinstance(other, PrefixedBatch):
             raise TypeError(f"only a prefixed batch can be appended to one, not {type(other).__name__}")
         self._inner.append(other._inner)
 
     def write(self, *, sync: bool | None = None) -> None:
-        """Write the batch. It can be filled and written again."""
+        """Write the batch. It can be filled and written again.
+
+        >>> batch = db.prefixed_db(b"user:").write_batch()
+        >>> batch.write()
+        """
         self._inner.write(sync=sync)
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the operations."""
+        """The bytes of the operations.
+
+        >>> db.prefixed_db(b"user:").write_batch().size_bytes
+        0
+        """
         size: int = self._inner.size_bytes
         return size
 
@@ -295,15 +360,27 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
 
 
 class PrefixedSnapshot(PrefixedDB):
-    """A snapshot with a prefix. It keeps the files it reads on disk until it is closed or collected."""
+    """A snapshot with a prefix. It keeps the files it reads on disk until it is closed or collected.
+
+    >>> with db.prefixed_db(b"user:").snapshot() as before:
+    ...     before.get(b"ada", b"?")
+    b'?'
+    """
 
     def close(self) -> None:
-        """Release the files of the snapshot."""
+        """Release the files of the snapshot.
+
+        >>> db.prefixed_db(b"user:").snapshot().close()
+        """
         self.db.close()
 
     @property
     def closed(self) -> bool:
-        """Whether the snapshot is closed."""
+        """Whether the snapshot is closed.
+
+        >>> db.prefixed_db(b"user:").snapshot().closed
+        False
+        """
         closed: bool = self.db.closed
         return closed
 

@@ -120,11 +120,16 @@ cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
 
 
 cdef class WriteBatch:
-    """Operations that become visible and durable together or not at all.
+    """WriteBatch(engine=None, *, transaction=True, sync=None)\n--\n\n\
+    A list of operations that `DB.write` applies together or not at all.
 
-    >>> with db.write_batch() as batch:        # doctest: +SKIP
-    ...     batch.put(b"a", b"1")
-    ...     batch.delete(b"b")
+    `DB.write_batch` returns one that belongs to the database. As a context manager it writes at the end of the block;
+    if the block raises, it writes nothing, or with `transaction=False` the operations so far. `sync` is passed on to
+    the write.
+
+    >>> with db.write_batch() as batch:
+    ...     batch.put(b"ada", b"1815")
+    ...     batch.delete(b"bob")
     """
 
     def __init__(self, engine=None, *, bint transaction=True, sync=None):
@@ -136,7 +141,11 @@ cdef class WriteBatch:
         free(self.b.data)
 
     def put(self, key, value):
-        """Store value under key."""
+        """Add a put. Raises `ValueError` if the key exceeds 65535 bytes, the value 1 GiB, or the batch its limit.
+
+        >>> batch = lsmkv.WriteBatch()
+        >>> batch.put(b"ada", b"1815")
+        """
         cdef bytes k, v
         if type(key) is bytes and type(value) is bytes:
             k = <bytes>key
@@ -152,24 +161,42 @@ cdef class WriteBatch:
         add_objects(&self.b, OP_PUT, key, value)
 
     def delete(self, key):
-        """Remove key; no error where it is absent."""
+        """Add a delete. A missing key is no error.
+
+        >>> batch = lsmkv.WriteBatch()
+        >>> batch.delete(b"ada")
+        """
         add_objects(&self.b, OP_DELETE, key, None)
 
     def delete_range(self, start, stop):
-        """Delete every key with start <= key < stop; none where stop <= start."""
+        """Add a delete of the keys in [start, stop). It deletes nothing if stop <= start.
+
+        >>> batch = lsmkv.WriteBatch()
+        >>> batch.delete_range(b"a", b"b")
+        """
         if start is None or stop is None:
             raise TypeError("delete_range needs two bytes-like bounds")
         add_objects(&self.b, OP_DELETE_RANGE, start, stop)
 
     def clear(self):
-        """Drop all operations."""
+        """Drop all operations. Raises `BufferError` while another thread writes the batch.
+
+        >>> batch = lsmkv.WriteBatch()
+        >>> batch.put(b"ada", b"1815")
+        >>> batch.clear()
+        """
         check_idle(&self.b)
         self.b.used = 0
         self.b.count = 0
         self.b.deletes = 0
 
     def append(self, WriteBatch other not None):
-        """Add the operations of another batch behind these."""
+        """Add the operations of another batch behind these.
+
+        >>> first, second = lsmkv.WriteBatch(), lsmkv.WriteBatch()
+        >>> second.put(b"ada", b"1815")
+        >>> first.append(second)
+        """
         cdef size_t n = other.b.used
         make_room(&self.b, other.b.count, n, self.b.used + n)
         if n == 0:
@@ -180,7 +207,14 @@ cdef class WriteBatch:
         self.b.deletes += other.b.deletes
 
     def write(self, *, sync=None):
-        """Write the operations gathered so far to the batch's database, then drop them."""
+        """Write the operations to the batch's database and drop them. If the write fails, the batch keeps them.
+
+        Raises `ValueError` if the batch belongs to no database, and as `DB.write` does.
+
+        >>> batch = db.write_batch()
+        >>> batch.put(b"ada", b"1815")
+        >>> batch.write(sync=True)
+        """
         if self.engine is None:
             raise ValueError("this batch belongs to no database: use db.write(batch)")
         check_idle(&self.b)
@@ -192,7 +226,11 @@ cdef class WriteBatch:
 
     @property
     def size_bytes(self):
-        """Bytes of the operations as the log holds them."""
+        """The bytes of the operations in the log.
+
+        >>> lsmkv.WriteBatch().size_bytes
+        0
+        """
         return self.b.used
 
     def __setitem__(self, key, value):

@@ -6,11 +6,28 @@ import builtins
 
 
 class Error(Exception):
-    """Base of all lsmkv errors."""
+    """Base of all lsmkv errors.
+
+    >>> try:
+    ...     lsmkv.open("people.db", block_sise=8192)
+    ... except lsmkv.Error as error:
+    ...     type(error).__name__
+    'OptionError'
+    """
+
+    # Gives the exceptions a signature; those of C have none.
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
 
 
 class IOError(Error, OSError):
-    """The operating system said no: carries `errno`, `strerror` and `filename` like any OSError."""
+    """The operating system reported an error. Carries `errno`, `strerror` and `filename` as any `OSError` does.
+
+    >>> lsmkv.open("missing.db", "r")
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.IOError: ...
+    """
 
 
 class SyncError(IOError):
@@ -18,7 +35,13 @@ class SyncError(IOError):
 
 
 class CorruptionError(Error):
-    """Bytes that were stored are not the bytes that came back; names the file and the offset."""
+    """Stored bytes are damaged. Carries the `file` and the `offset`, None if unknown.
+
+    >>> lsmkv.BlockedBloom.from_bytes(b"damaged")
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.CorruptionError: not a filter: 7 bytes are too few
+    """
 
     def __init__(self, message: str, file: str | None = None, offset: int | None = None) -> None:
         self.file = file
@@ -28,24 +51,60 @@ class CorruptionError(Error):
 
 
 class ClosedError(Error, RuntimeError):
-    """The database, or the handle this came from, is closed."""
+    """The database, snapshot or iterator is closed.
+
+    >>> db.close()
+    >>> db.get(b"ada")
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.ClosedError: the database is closed
+    """
 
 
 class LockError(IOError):
-    """Another handle, here or in another process, has the database open for writing."""
+    """Another handle, in this process or another, has the database open for writing.
+
+    >>> try:
+    ...     lsmkv.open(db.path)
+    ... except lsmkv.LockError:
+    ...     print("locked")
+    locked
+    """
 
 
 class ReadOnlyError(Error):
-    """Writing through a read-only handle, or after an I/O error made the database read-only."""
+    """A write to a database that was opened read-only, or that an I/O error has made read-only.
+
+    >>> lsmkv.open(db.path, "r").put(b"ada", b"1815")
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.ReadOnlyError: the database was opened read-only
+    """
 
 
 class ForkError(Error, RuntimeError):
-    """This handle was opened before a fork; open the database again in the child."""
+    """The handle was opened before a fork. Open the database again in the child.
+
+    >>> issubclass(lsmkv.ForkError, lsmkv.Error)
+    True
+    """
 
 
 class IteratorInvalidError(Error):
-    """The iterator stands on no entry."""
+    """The cursor stands on no key.
+
+    >>> db.cursor().key()
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.IteratorInvalidError: the cursor stands on no entry
+    """
 
 
 class OptionError(Error, builtins.ValueError):
-    """An option is unknown or its value is out of range."""
+    """An option is unknown, or its value is wrong.
+
+    >>> lsmkv.Options(block_sise=8192)
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.OptionError: unknown option 'block_sise'; did you mean 'block_size'?
+    """

@@ -1,3 +1,4 @@
 MAX_LEVELS: int
 MAX_KEY: int
 MAX_VALUE: int
+LARGE_VALUE: int

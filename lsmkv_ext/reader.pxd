@@ -12,9 +12,9 @@ from lsmkv_ext.tree cimport Tree
 
 cdef class Reader(Dependent):
     cdef Tree tree
-    cdef bint pinned            # sees `held` up to `sequence`; else the tree's state up to handle.visible
+    cdef bint pinned            # sees `held` up to `upto`; else the tree's state up to handle.visible
     cdef ReadState held         # None: closed
-    cdef readonly uint64_t sequence
+    cdef uint64_t upto
     cdef ReadState open_state(self, uint64_t* snapshot)
 
 

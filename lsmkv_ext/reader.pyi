@@ -9,7 +9,6 @@ from lsmkv_ext.read.iterator import Iterator
 
 @disjoint_base
 class Reader(Dependent):
-    sequence: int
     def get(
         self,
         key: Buffer,
@@ -49,6 +48,8 @@ class Reader(Dependent):
 @disjoint_base
 class SnapshotBase(Reader):
     def __init__(self, source: Reader) -> None: ...
+    @property
+    def sequence(self) -> int: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -201,13 +201,21 @@ cdef class Reader(Dependent):
             return self.tree.state
         if self.held is None:
             raise ClosedError("the snapshot is closed")
-        snapshot[0] = self.sequence
+        snapshot[0] = self.upto
         return self.held
 
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
-        """The value under key, or default. expect="hit" skips the bottom filter, which could only agree.
+        """Return the value of `key`, or `default` if it is missing.
 
-        Checksums are verified whatever verify_checksums says.
+        `fill_cache=False` keeps the blocks it reads out of the block cache. `expect="hit"` skips the filter of the last
+        level, which cannot save a read for a key that exists. Checksums are always verified; `verify_checksums` has no
+        effect.
+
+        Raises `CorruptionError` if a block is damaged, and `IOError` if the disk fails.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.get(b"ada"), db.get(b"bob", b"?")
+        (b'1815', b'?')
         """
         return lookup(self, key, default, fill_cache, EXPECT_NOTHING if expect is None else expectation(expect))
 
@@ -221,7 +229,15 @@ cdef class Reader(Dependent):
         return lookup(self, key, MISSING, True, EXPECT_NOTHING) is not MISSING
 
     def multi_get(self, keys, default=None):
-        """The values of many keys, in their order: one state, one release of the GIL, cache misses overlapped."""
+        """Return the values of several keys in their order, `default` for those that are missing.
+
+        All keys are read from the same state. It is faster than as many calls of `get`: disk reads and cache misses
+        overlap, and other threads run meanwhile. Raises as `get` does.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.multi_get([b"ada", b"bob"])
+        [b'1815', None]
+        """
         cdef uint64_t snapshot = 0
         cdef ReadState state = self.open_state(&snapshot)
         cdef list held = keys_held(keys)
@@ -234,7 +250,19 @@ cdef class Reader(Dependent):
 
     def iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                  prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
-        """An Iterator over [start, stop), or over the keys with a prefix; reverse=True walks from the end."""
+        """Return an `Iterator` over the keys in [start, stop) in key order; None is the first or last key.
+
+        `include_start` and `include_stop` change which bounds belong to the range, `prefix` narrows it to the keys with
+        that prefix, and `reverse` walks it from the end. Items are (key, value), or the key or value alone without
+        `include_value` or `include_key`. `fill_cache=False` keeps a long scan out of the block cache.
+
+        It sees the state at this call; later writes do not show. It keeps the files it reads on disk until it is closed
+        or collected.
+
+        >>> db.put(b"ada", b"1815")
+        >>> list(db.iterator(prefix=b"a", include_value=False))
+        [b'ada']
+        """
         cdef uint64_t snapshot = 0
         cdef ReadState state = self.open_state(&snapshot)
         cdef Iterator it
@@ -248,7 +276,15 @@ cdef class Reader(Dependent):
         return it
 
     def cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
-        """A Cursor over [start, stop), or over the keys with a prefix."""
+        """Return a `Cursor` over the keys in [start, stop), or over the keys with a prefix. It stands on no key yet.
+
+        It sees the state at this call, and keeps the files it reads on disk until it is closed or collected.
+
+        >>> db.put(b"ada", b"1815")
+        >>> cursor = db.cursor()
+        >>> cursor.seek(b"a"), cursor.key()
+        (True, b'ada')
+        """
         cdef uint64_t snapshot = 0
         cdef ReadState state = self.open_state(&snapshot)
         cdef Cursor cursor = new_cursor(self.handle, state, snapshot, start, stop, prefix, fill_cache)
@@ -256,7 +292,11 @@ cdef class Reader(Dependent):
         return cursor
 
     def explain_raw(self, key):
-        """The steps of one lookup as dicts: every source, what its filter said, where the block came from, bytes, ns."""
+        """Return the trace of one lookup as plain data. `DB.explain` returns the same as an `Explain`.
+
+        >>> db.explain_raw(b"ada")["found"]
+        False
+        """
         cdef uint64_t snapshot = 0
         cdef bytes k = as_bytes(key)
         cdef ReadState state = self.open_state(&snapshot)
@@ -272,7 +312,7 @@ cdef class SnapshotBase(Reader):
 
     def __init__(self, Reader source not None):
         self.pinned = True
-        self.held = source.open_state(&self.sequence)
+        self.held = source.open_state(&self.upto)
         self.tree = source.tree
         self.source = source
         self.join(source.handle)
@@ -284,16 +324,36 @@ cdef class SnapshotBase(Reader):
     cdef void release(self) noexcept:
         self.held = None
 
+    @property
+    def sequence(self):
+        """The sequence number of the last write that the snapshot sees.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.snapshot().sequence
+        1
+        """
+        return self.upto
+
     def close(self):
-        """Releases the files it holds."""
+        """Release the files that the snapshot keeps. Reads raise `ClosedError` from then on.
+
+        >>> before = db.snapshot()
+        >>> before.close()
+        """
         self.release()
 
     @property
     def closed(self):
+        """Whether the snapshot or its database is closed.
+
+        >>> with db.snapshot() as before:
+        ...     before.closed
+        False
+        """
         return self.held is None or bool(self.handle.closed)
 
     def __enter__(self):
-        self.open_state(&self.sequence)
+        self.open_state(&self.upto)
         return self
 
     def __exit__(self, *exc):

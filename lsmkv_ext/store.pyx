@@ -27,22 +27,38 @@ cdef class Store(Reader):
 
     @property
     def closed(self):
-        """Whether the database is closed."""
+        """Whether the database is closed.
+
+        >>> db.closed
+        False
+        """
         return bool(self.handle.closed)
 
     @property
     def path(self):
-        """The database's folder."""
+        """The folder of the database.
+
+        >>> lsmkv.open("people.db").path.endswith("people.db")
+        True
+        """
         return None if self.tree is None else self.tree.path
 
     @property
     def seed(self):
-        """The seed of the database's hashes."""
+        """The seed of the key hashes in memtables and filters. Every database draws its own when it is created.
+
+        >>> 0 <= db.seed < 1 << 64
+        True
+        """
         return 0 if self.tree is None else self.tree.seed
 
     @property
     def readonly(self):
-        """Whether the database was opened for reading only."""
+        """Whether the database was opened read-only.
+
+        >>> lsmkv.open(db.path, "r").readonly
+        True
+        """
         return self.engine is not None and bool(self.engine.readonly)
 
     cdef int check_writable(self) except -1:
@@ -68,7 +84,18 @@ cdef class Store(Reader):
             PyBuffer_Release(&vb)
 
     def put(self, key, value, *, sync=None):
-        """Stores value under key. sync=True returns once it survives a power cut; the default survives kill -9."""
+        """Set `key` to `value`.
+
+        With `sync=True` return once the write survives a power cut, with `sync=False` once it survives the death of the
+        process. None stands for the option `sync`.
+
+        Raises `ReadOnlyError` if the database is read-only, `ValueError` if the key exceeds 65535 bytes or the value
+        1 GiB, and `IOError` if the disk fails.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db[b"ada"]
+        b'1815'
+        """
         cdef Py_ssize_t klen, vlen
         self.check_writable()
         if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
@@ -83,12 +110,22 @@ cdef class Store(Reader):
         self.write_op(OP_PUT, key, value, sync)
 
     def delete(self, key, *, sync=None):
-        """Removes key; no error where it is absent."""
+        """Delete `key`. A missing key is no error. `sync` and errors are those of `put`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.delete(b"ada")
+        """
         self.check_writable()
         self.write_op(OP_DELETE, key, None, sync)
 
     def delete_range(self, start, stop, *, sync=None):
-        """Removes every key with start <= key < stop, at the cost of one small write."""
+        """Delete the keys in [start, stop), with one small write. Delete nothing if stop <= start.
+
+        `sync` and errors are those of `put`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.delete_range(b"a", b"b")
+        """
         cdef WriteBatch batch = WriteBatch(self)
         self.check_writable()
         batch.delete_range(start, stop)
@@ -97,7 +134,14 @@ cdef class Store(Reader):
         self.engine.write_payload(&batch.b, sync)
 
     def write(self, WriteBatch batch not None, *, sync=None):
-        """Writes a batch: all of it or nothing, for readers and after a crash."""
+        """Apply the operations of `batch` in their order: all of them or none, for readers and after a crash.
+
+        The batch keeps its operations. `sync` and errors are those of `put`.
+
+        >>> batch = lsmkv.WriteBatch()
+        >>> batch.put(b"ada", b"1815")
+        >>> db.write(batch)
+        """
         self.check_writable()
         batch.b.writers += 1
         try:
@@ -106,7 +150,8 @@ cdef class Store(Reader):
             batch.b.writers -= 1
 
     def sync(self):
-        """Everything written so far survives a power cut once this returns."""
+        """Make everything written so far survive a power cut. Raises `IOError` if the disk fails.
+        """
         self.check_writable()
         self.engine.sync()
 
@@ -119,11 +164,22 @@ cdef class Store(Reader):
         self.delete(key)
 
     def counters(self):
-        """The raw counters as a dict; `lsmkv.stats.metrics` makes sense of them."""
+        """Return the raw counters by name. `DB.stats` returns them as `Stats`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.counters()["puts"]
+        1
+        """
         handle_check(self.handle)
         return self.engine.counters()
 
     def reset_counters(self):
-        """Set the raw counters to zero."""
+        """Set the raw counters of reads and writes to zero. `DB.reset_stats` resets those of the background too.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.reset_counters()
+        >>> db.counters()["puts"]
+        0
+        """
         handle_check(self.handle)
         self.engine.reset_counters()

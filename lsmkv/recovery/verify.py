@@ -59,18 +59,34 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is wrong.
+
+        >>> lsmkv.open("people.db").close()
+        >>> lsmkv.verify("people.db").ok
+        True
+        """
         return not self.findings
 
     def __bool__(self) -> bool:
         return self.ok
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, for JSON."""
+        """Return the report as plain data, for JSON.
+
+        >>> lsmkv.open("people.db").close()
+        >>> lsmkv.verify("people.db").to_dict()["findings"]
+        []
+        """
         return {**asdict(self), "ok": self.ok}
 
     def add(self, file: str, error: BaseException | str, offset: int | None = None) -> None:
-        """Add a finding. A CorruptionError brings its own offset."""
+        """Add a finding. Without `offset` it takes that of a `CorruptionError`.
+
+        >>> report = lsmkv.Report("people.db")
+        >>> report.add("CURRENT", "names no manifest")
+        >>> report.ok
+        False
+        """
         if isinstance(error, CorruptionError):
             offset = error.offset if offset is None else offset
         self.findings.append(Finding(os.path.basename(file), offset, str(error)))

@@ -111,11 +111,19 @@ class Explain:
 
     @property
     def ns(self) -> int:
-        """The time of all steps."""
+        """The nanoseconds of all steps.
+
+        >>> db.explain(b"ada").ns >= 0
+        True
+        """
         return sum(step.ns for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the trace as plain data, for JSON."""
+        """Return the trace as plain data.
+
+        >>> db.explain(b"ada").to_dict()["found"]
+        False
+        """
         return {**asdict(self), "ns": self.ns}
 
     def __str__(self) -> str:

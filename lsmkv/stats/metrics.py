@@ -226,7 +226,11 @@ class Stats:
     alarms: tuple[Alarm, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain data, for JSON."""
+        """Return the statistics as plain data, for JSON.
+
+        >>> db.stats().to_dict()["memtable"]["entries"]
+        0
+        """
         return asdict(self)
 
 

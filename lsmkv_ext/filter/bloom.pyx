@@ -124,14 +124,17 @@ cdef class _Hasher:
 
 
 cdef class BlockedBloom:
-    """An approximate set: `in` may be True for a key that was never added, but is never False for one that was.
+    """BlockedBloom(capacity, fpr=None, *, bits_per_key=None, seed=0)\n--\n\n\
+    A Bloom filter: `in` is True for every key that was added, and rarely for another.
 
-    Sized by capacity and either a false positive rate or bits per key (default: 1 %). Filters with equal parameters
-    and seeds can be merged. May be shared between threads.
+    It is sized for `capacity` keys and either a false positive rate (default 1 %) or bits per key. Filters with equal
+    parameters and seeds can be merged. Any number of threads may use it.
 
-    >>> seen = BlockedBloom(1000, 0.01)
-    >>> seen.add(b"ant")
-    >>> b"ant" in seen
+    Raises `ValueError` or `TypeError` for a wrong parameter, and `MemoryError` if the bits do not fit into memory.
+
+    >>> seen = lsmkv.BlockedBloom(1000, 0.01)
+    >>> seen.add(b"ada")
+    >>> b"ada" in seen
     True
     """
 
@@ -208,7 +211,11 @@ cdef class BlockedBloom:
         return fresh
 
     def add(self, key):
-        """Add a bytes-like key."""
+        """Add a key. Raises `TypeError` if it is not bytes-like.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> seen.add(b"ada")
+        """
         self._add_one(key)
 
     def __contains__(self, key):
@@ -217,11 +224,20 @@ cdef class BlockedBloom:
         return filter_probe(&self.f, h)
 
     def test_and_add(self, key):
-        """Add the key; return True where it may have been added before."""
+        """Add a key. Returns True if it was probably added before.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> seen.test_and_add(b"ada"), seen.test_and_add(b"ada")
+        (False, True)
+        """
         return not self._add_one(key)
 
     def add_many(self, keys):
-        """Add every key of an iterable. The GIL is released while hashing and setting bits."""
+        """Add every key of an iterable. Other threads run while it hashes and sets bits.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> seen.add_many([b"ada", b"bob"])
+        """
         cdef _Hasher hasher = _Hasher(keys, self.f.seed)
         cdef Py_ssize_t n = hasher.take()
         while n:
@@ -231,7 +247,11 @@ cdef class BlockedBloom:
             n = hasher.take()
 
     def test_many(self, keys):
-        """Return a list of bool, one per key in order: False where the key was certainly never added."""
+        """Return a list of bool, one per key in order: whether it was probably added.
+
+        >>> lsmkv.BlockedBloom(1000).test_many([b"ada", b"bob"])
+        [False, False]
+        """
         cdef _Hasher hasher = _Hasher(keys, self.f.seed)
         cdef uint8_t* verdicts = <uint8_t*>malloc(HASH_CHUNK)
         cdef Py_ssize_t n, i
@@ -252,7 +272,12 @@ cdef class BlockedBloom:
         return out
 
     def merge(self, BlockedBloom other not None):
-        """Add all keys of `other`. Raise ValueError unless both have the same size, bits per key and seed."""
+        """Add all keys of `other`. Raises `ValueError` unless both have the same size, bits per key and seed.
+
+        >>> seen, more = lsmkv.BlockedBloom(1000), lsmkv.BlockedBloom(1000)
+        >>> more.add(b"ada")
+        >>> seen.merge(more)
+        """
         cdef uint64_t i, words = self.f.n_blocks * 8
         cdef uint64_t* mine = <uint64_t*>self.bits
         cdef const uint64_t* theirs = <const uint64_t*>other.bits
@@ -275,7 +300,11 @@ cdef class BlockedBloom:
         return 0
 
     def clear(self):
-        """Remove every key."""
+        """Remove every key.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> seen.clear()
+        """
         with nogil:
             pthread_mutex_lock(&self.mutex)
             memset(self.bits, 0, self.f.n_blocks * FILTER_BLOCK_BYTES)
@@ -283,11 +312,21 @@ cdef class BlockedBloom:
             pthread_mutex_unlock(&self.mutex)
 
     def copy(self):
-        """Return an independent filter with the same keys."""
+        """Return an independent filter with the same keys.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> seen.copy() == seen
+        True
+        """
         return BlockedBloom.from_bytes(self.to_bytes())
 
     def to_bytes(self):
-        """Return header and bits, as docs/format.md describes a filter."""
+        """Return the header and the bits. docs/format.md describes them.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> len(seen.to_bytes()) - seen.nbytes
+        64
+        """
         cdef size_t n = self.f.n_blocks * FILTER_BLOCK_BYTES
         cdef bytes blob = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(n + FILTER_HEADER_SIZE))
         cdef char* out = PyBytes_AS_STRING(blob)
@@ -303,7 +342,12 @@ cdef class BlockedBloom:
 
     @staticmethod
     def from_bytes(const unsigned char[::1] data not None):
-        """Return the filter that `to_bytes` wrote. Raise CorruptionError where the bytes are not a whole, undamaged filter."""
+        """Return the filter that `to_bytes` wrote. Raises `CorruptionError` if the bytes are damaged or incomplete.
+
+        >>> seen = lsmkv.BlockedBloom(1000)
+        >>> lsmkv.BlockedBloom.from_bytes(seen.to_bytes()) == seen
+        True
+        """
         cdef size_t n = <size_t>data.shape[0]
         cdef FilterC f
         cdef BlockedBloom made
@@ -342,42 +386,74 @@ cdef class BlockedBloom:
 
     @property
     def capacity(self):
-        """Keys it holds at its designed rate: the requested number, rounded up to whole blocks."""
+        """The number of keys at the designed rate: the requested number, rounded up to whole blocks.
+
+        >>> lsmkv.BlockedBloom(1000).capacity >= 1000
+        True
+        """
         return self.f.n_blocks * 512000 // self.f.millibits
 
     @property
     def bits_per_key(self):
-        """Bits per key at capacity."""
+        """The bits per key at capacity.
+
+        >>> lsmkv.BlockedBloom(1000, bits_per_key=12).bits_per_key
+        12.0
+        """
         return self.f.millibits / 1000.0
 
     @property
     def k(self):
-        """Bits set per key."""
+        """The bits set per key.
+
+        >>> lsmkv.BlockedBloom(1000, bits_per_key=10).k
+        6
+        """
         return self.f.k
 
     @property
     def n_blocks(self):
-        """Number of 64-byte blocks."""
+        """The number of 64-byte blocks.
+
+        >>> lsmkv.BlockedBloom(1024, bits_per_key=10).n_blocks
+        20
+        """
         return self.f.n_blocks
 
     @property
     def nbytes(self):
-        """Bytes of the bits."""
+        """The size of the bits in bytes.
+
+        >>> lsmkv.BlockedBloom(1024, bits_per_key=10).nbytes
+        1280
+        """
         return self.f.n_blocks * FILTER_BLOCK_BYTES
 
     @property
     def seed(self):
-        """Seed of the hash."""
+        """The seed of the hash.
+
+        >>> lsmkv.BlockedBloom(1000, seed=7).seed
+        7
+        """
         return self.f.seed
 
     @property
     def count(self):
-        """Added keys that set at least one new bit; after a merge, an estimate."""
+        """The number of added keys that set at least one new bit; after a merge, an estimate.
+
+        >>> lsmkv.BlockedBloom(1000).count
+        0
+        """
         return self.f.n_keys
 
     @property
     def fill_ratio(self):
-        """Share of the bits that are set."""
+        """The share of the bits that are set.
+
+        >>> lsmkv.BlockedBloom(1000).fill_ratio
+        0.0
+        """
         cdef double ratio
         with nogil:
             ratio = filter_fill_ratio(&self.f)
@@ -385,7 +461,11 @@ cdef class BlockedBloom:
 
     @property
     def approximate_count(self):
-        """Distinct keys, estimated from the bits."""
+        """The number of distinct keys, estimated from the bits.
+
+        >>> lsmkv.BlockedBloom(1000).approximate_count
+        0
+        """
         cdef double estimate
         with nogil:
             estimate = filter_estimate_keys(&self.f)
@@ -393,12 +473,20 @@ cdef class BlockedBloom:
 
     @property
     def designed_fpr(self):
-        """The false positive rate at capacity."""
+        """The false positive rate at capacity.
+
+        >>> lsmkv.BlockedBloom(1000, 0.01).designed_fpr <= 0.0101
+        True
+        """
         return filter_curve(self.bits_per_key, self.f.k)
 
     @property
     def expected_fpr(self):
-        """The false positive rate of the bits as they are now."""
+        """The false positive rate of the bits as they are now.
+
+        >>> lsmkv.BlockedBloom(1000).expected_fpr
+        0.0
+        """
         cdef double rate
         with nogil:
             rate = filter_current_fpr(&self.f)
@@ -406,7 +494,11 @@ cdef class BlockedBloom:
 
     @property
     def saturated(self):
-        """True once it holds more keys than it was sized for."""
+        """Whether it holds more keys than it was sized for.
+
+        >>> lsmkv.BlockedBloom(1000).saturated
+        False
+        """
         return self.approximate_count > self.capacity
 
 

@@ -9,11 +9,25 @@ from lsmkv_ext.errors import IteratorInvalidError
 
 @cython.no_gc
 cdef class Cursor(Scan):
-    """Stands on an entry, or on none (`valid` is False)."""
+    """Cursor()\n--\n\n\
+    Stands on a key, or on none (`valid` is False). `DB.cursor` returns it.
+
+    A cursor belongs to one thread at a time. Its calls raise `CorruptionError` if a block is damaged, `IOError` if the
+    disk fails, and `ClosedError` after a close.
+
+    >>> db.put(b"ada", b"1815")
+    >>> cursor = db.cursor()
+    >>> cursor.seek_to_first(), cursor.item()
+    (True, (b'ada', b'1815'))
+    """
 
     @property
     def valid(self):
-        """Whether it stands on an entry."""
+        """Whether the cursor stands on a key.
+
+        >>> db.cursor().valid
+        False
+        """
         return self.open_ and self.on >= 0
 
     cdef bint settle(self) noexcept:
@@ -35,19 +49,37 @@ cdef class Cursor(Scan):
         return self.settle()
 
     def seek(self, target):
-        """Moves to the first key >= target; returns whether there is one."""
+        """Move to the first key >= `target`. Returns whether there is one.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.cursor().seek(b"abc")
+        True
+        """
         return self.seek_key(1, target)
 
     def seek_for_prev(self, target):
-        """Moves to the last key <= target; returns whether there is one."""
+        """Move to the last key <= `target`. Returns whether there is one.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.cursor().seek_for_prev(b"abc")
+        False
+        """
         return self.seek_key(-1, target)
 
     def seek_to_first(self):
-        """Moves to the first key of the range; returns whether there is one."""
+        """Move to the first key of the range. Returns whether there is one.
+
+        >>> db.cursor().seek_to_first()
+        False
+        """
         return self.seek_edge(1)
 
     def seek_to_last(self):
-        """Moves to the last key of the range; returns whether there is one."""
+        """Move to the last key of the range. Returns whether there is one.
+
+        >>> db.cursor().seek_to_last()
+        False
+        """
         return self.seek_edge(-1)
 
     cdef bint move(self, int direction) except -1:
@@ -69,11 +101,27 @@ cdef class Cursor(Scan):
         return self.settle()
 
     def next(self):
-        """Moves to the following key; returns whether there is one."""
+        """Move to the next key. Returns whether there is one.
+
+        Raises `IteratorInvalidError` if the cursor stands on no key.
+
+        >>> db.put(b"ada", b"1815")
+        >>> cursor = db.cursor()
+        >>> cursor.seek(b"ada"), cursor.next()
+        (True, False)
+        """
         return self.move(1)
 
     def prev(self):
-        """Moves to the preceding key; returns whether there is one."""
+        """Move to the previous key. Returns whether there is one.
+
+        Raises `IteratorInvalidError` if the cursor stands on no key.
+
+        >>> db.put(b"ada", b"1815")
+        >>> cursor = db.cursor()
+        >>> cursor.seek(b"ada"), cursor.prev()
+        (True, False)
+        """
         return self.move(-1)
 
     cdef int require_entry(self) except -1:
@@ -83,17 +131,35 @@ cdef class Cursor(Scan):
         return 0
 
     def key(self):
-        """The key it stands on."""
+        """Return the key. Raises `IteratorInvalidError` if the cursor stands on none.
+
+        >>> db.put(b"ada", b"1815")
+        >>> cursor = db.cursor()
+        >>> cursor.seek(b"ada"), cursor.key()
+        (True, b'ada')
+        """
         self.require_entry()
         return item_key(self, self.on)
 
     def value(self):
-        """The value it stands on."""
+        """Return the value of the key. Raises `IteratorInvalidError` if the cursor stands on none.
+
+        >>> db.put(b"ada", b"1815")
+        >>> cursor = db.cursor()
+        >>> cursor.seek(b"ada"), cursor.value()
+        (True, b'1815')
+        """
         self.require_entry()
         return item_value(self, self.on)
 
     def item(self):
-        """The key and the value it stands on."""
+        """Return (key, value). Raises `IteratorInvalidError` if the cursor stands on no key.
+
+        >>> db.put(b"ada", b"1815")
+        >>> cursor = db.cursor()
+        >>> cursor.seek(b"ada"), cursor.item()
+        (True, (b'ada', b'1815'))
+        """
         self.require_entry()
         return (item_key(self, self.on), item_value(self, self.on))
 

@@ -11,11 +11,16 @@ from lsmkv_ext.read.scan cimport item_key, item_value
 
 @cython.no_gc
 cdef class Iterator(Scan):
-    """Stands between two entries: next() returns the one behind, prev() the one in front.
+    """Iterator()\n--\n\n\
+    Walks over a range of keys in order. `DB.iterator` returns it.
 
-    >>> it = db.iterator(prefix=b"user:")      # doctest: +SKIP
-    >>> next(it)                               # doctest: +SKIP
-    (b'user:1', b'ada')
+    It stands between two keys: `next` returns the one behind and moves past it, `prev` the one in front. An iterator
+    belongs to one thread at a time. Its calls raise `CorruptionError` if a block is damaged, `IOError` if the disk
+    fails, and `ClosedError` after a close.
+
+    >>> db.put(b"ada", b"1815")
+    >>> next(db.iterator())
+    (b'ada', b'1815')
     """
 
     def __iter__(self):
@@ -81,11 +86,22 @@ cdef class Iterator(Scan):
         return self.give(i)
 
     def next(self):
-        """The next entry; StopIteration at the end."""
+        """Return the next item and move past it. Raises `StopIteration` at the end.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.iterator().next()
+        (b'ada', b'1815')
+        """
         return self.__next__()
 
     def prev(self):
-        """The entry that was passed last; StopIteration at the beginning."""
+        """Return the previous item and move in front of it. Raises `StopIteration` at the beginning.
+
+        >>> db.put(b"ada", b"1815")
+        >>> it = db.iterator()
+        >>> it.next() == it.prev()
+        True
+        """
         cdef int i
         self.check()
         i = self.step(-self.forward)
@@ -94,8 +110,14 @@ cdef class Iterator(Scan):
         return self.give(i)
 
     def take(self, Py_ssize_t n):
-        """Up to n next entries as a list, without a Python call for each. At a damaged block it returns those in front of it; the
-        next call raises."""
+        """Return up to `n` next items as a list. It is faster than as many calls of `next`.
+
+        In front of a damaged block it stops early; the next call raises `CorruptionError`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.iterator().take(10)
+        [(b'ada', b'1815')]
+        """
         cdef list out = []
         cdef int i
         self.check()
@@ -112,7 +134,14 @@ cdef class Iterator(Scan):
         return out
 
     def seek(self, target):
-        """Moves in front of the first key >= target (for a reverse iterator: behind the last key <= target)."""
+        """Move to the first key >= `target`, in a reverse iterator to the last key <= `target`. `next` returns it.
+
+        >>> db.put(b"ada", b"1815")
+        >>> it = db.iterator()
+        >>> it.seek(b"abc")
+        >>> it.next()
+        (b'ada', b'1815')
+        """
         cdef bytes key = as_bytes(target)
         self.check()
         self.started = True
@@ -120,12 +149,24 @@ cdef class Iterator(Scan):
         self.from_key(self.forward, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
 
     def seek_to_start(self):
-        """Moves in front of the first entry of the range, in the iterator's own order."""
+        """Move in front of the first item, in the order of the iterator.
+
+        >>> db.put(b"ada", b"1815")
+        >>> it = db.iterator()
+        >>> it.seek_to_start()
+        """
         self.check()
         self.start()
 
     def seek_to_stop(self):
-        """Moves behind the last entry of the range, in the iterator's own order."""
+        """Move behind the last item, in the order of the iterator.
+
+        >>> db.put(b"ada", b"1815")
+        >>> it = db.iterator()
+        >>> it.seek_to_stop()
+        >>> it.prev()
+        (b'ada', b'1815')
+        """
         self.check()
         self.started = True
         # A chunk made backward from the end, with the gap in front of all of it.
@@ -133,7 +174,12 @@ cdef class Iterator(Scan):
         self.from_bound(-self.forward)
 
     def skip(self, Py_ssize_t n):
-        """Passes over up to n entries; returns how many there were."""
+        """Move past up to `n` items and return their number.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.iterator().skip(10)
+        1
+        """
         cdef Py_ssize_t passed = 0
         cdef int room
         self.check()

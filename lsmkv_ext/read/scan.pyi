@@ -4,8 +4,6 @@ from typing_extensions import disjoint_base
 
 from lsmkv_ext.port.handle import Dependent
 
-def prefix_end(prefix: bytes) -> bytes | None: ...
-
 @disjoint_base
 class Scan(Dependent):
     def close(self) -> None: ...

@@ -348,7 +348,11 @@ cdef class Scan(Dependent):
         self.release()
 
     def close(self):
-        """Releases the tables and memory it holds; further use raises ClosedError."""
+        """Release the files and the memory it holds. Further calls raise `ClosedError`.
+
+        >>> it = db.iterator()
+        >>> it.close()
+        """
         if self.busy:
             raise RuntimeError("an iterator belongs to one thread: another one is moving it")
         self.release()

@@ -8,7 +8,6 @@ from lsmkv_ext.table.table import Table
 
 @disjoint_base
 class SSTWriter:
-    path: str
     def __new__(
         cls,
         path: str | os.PathLike[str],
@@ -25,6 +24,8 @@ class SSTWriter:
     def delete(self, key: Buffer, *, seq: int = 0) -> None: ...
     def delete_range(self, start: Buffer, stop: Buffer, *, seq: int = 0) -> None: ...
     @property
+    def path(self) -> str: ...
+    @property
     def size(self) -> int: ...
     @property
     def summary(self) -> dict[str, Any] | None: ...
@@ -35,8 +36,9 @@ class SSTWriter:
 
 @disjoint_base
 class SSTReader:
-    path: str
     def __init__(self, path: str | os.PathLike[str], *, cache_size: int = 8388608) -> None: ...
+    @property
+    def path(self) -> str: ...
     @property
     def closed(self) -> bool: ...
     @property

@@ -98,20 +98,27 @@ cdef dict _summary_of(meta, const BuilderC* b):
 
 
 cdef class SSTWriter:
-    """Builds one table file outside a database, for `db.ingest` or `SSTReader`.
+    """SSTWriter(path, *, compression='lz4', block_size=4096, restart_interval=8, bits_per_key=10, \
+    seed=None, level=0, number=0)\n--\n\n\
+    Writes a table file outside a database, for `DB.ingest` or `SSTReader`.
 
-    Keys come in strictly increasing order. As a context manager it finishes the file at the end of the block, or
-    removes it when the block raises. `path` must not exist yet.
+    Keys come in strictly increasing order. As a context manager it finishes the file at the end of the block, and
+    removes it if the block raises.
 
-    A range tombstone written here hides older data of the database it is ingested into, never an entry of its own file.
+    After an ingest a range tombstone hides older keys of the database, never a key of its own file.
 
-    One thread at a time: a call while another thread is inside one raises `Error`.
+    One thread at a time: a call raises `Error` while another thread is in one. The constructor raises `IOError` if
+    `path` exists, and `OptionError` for a wrong option.
+
+    >>> with lsmkv.SSTWriter("people.sst") as table:
+    ...     table.put(b"ada", b"1815")
+    >>> db.ingest(["people.sst"])
     """
 
     # GIL-protected: b, busy and _last. `busy` is set while a call works on the builder without the GIL.
     cdef BuilderC* b
     cdef bint busy
-    cdef readonly object path
+    cdef object _path
     cdef dict _summary
     cdef bytes _last
 
@@ -121,8 +128,8 @@ cdef class SSTWriter:
         cdef Status st
         cdef bytes name
         _fill_options(&o, compression, block_size, restart_interval, bits_per_key, seed, level, number)
-        self.path = os.path.abspath(os.fsdecode(path))
-        name = os.fsencode(self.path)
+        self._path = os.path.abspath(os.fsdecode(path))
+        name = os.fsencode(self._path)
         self.b = <BuilderC*>malloc(sizeof(BuilderC))
         if self.b == NULL:
             raise MemoryError("table builder")
@@ -130,7 +137,7 @@ cdef class SSTWriter:
         if builder_open(self.b, name, &o, &st) != ST_OK:
             free(self.b)
             self.b = NULL
-            raise_status(&st, self.path)
+            raise_status(&st, self._path)
 
     def __dealloc__(self):
         self._drop()
@@ -151,7 +158,7 @@ cdef class SSTWriter:
     cdef int _failed(self, Status* st) except -1:
         # The file is half written: nothing can be added to it.
         self._drop()
-        raise_status(st, self.path)
+        raise_status(st, self._path)
         return -1
 
     cdef int _add(self, key, value, uint64_t seq, bint is_delete) except -1:
@@ -181,15 +188,29 @@ cdef class SSTWriter:
         return 0
 
     def put(self, key, value, *, seq=0):
-        """Adds an entry. Raises ValueError where `key` is not above the last one."""
+        """Add a key. Raises `ValueError` if `key` is not above the last one, and `IOError` if the disk fails.
+
+        `DB.ingest` replaces the sequence number `seq`.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        """
         self._add(key, value, seq, False)
 
     def delete(self, key, *, seq=0):
-        """Adds a tombstone, in key order like an entry."""
+        """Add a tombstone, in key order. Raises as `put` does.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.delete(b"ada")
+        """
         self._add(key, b"", seq, True)
 
     def delete_range(self, start, stop, *, seq=0):
-        """Adds a range tombstone: it hides older entries with start <= key < stop. Any order."""
+        """Add a range tombstone over [start, stop), in any order. Raises `ValueError` if stop <= start.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.delete_range(b"a", b"b")
+        """
         cdef bytes a = _bytes(start, "start")
         cdef bytes z = _bytes(stop, "stop")
         cdef RangeTombstone r
@@ -209,21 +230,50 @@ cdef class SSTWriter:
             self._failed(&st)
 
     @property
+    def path(self):
+        """The path of the file.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.path.endswith("people.sst")
+        True
+        """
+        return self._path
+
+    @property
     def size(self):
-        """Bytes so far, the open block included. The file will be a little larger: filter and index follow."""
+        """The bytes so far. The finished file is a little larger: filter and index follow.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.size
+        0
+        """
         self._check_open()
         return builder_size(self.b)
 
     @property
     def summary(self):
-        """What `finish` returned; None before."""
+        """The result of `finish`, None before it.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> table.summary["n_entries"]
+        1
+        """
         return self._summary
 
     def finish(self):
-        """Writes filter, index and footer, syncs file and folder. Returns a dict of what is in the table."""
+        """Write filter, index and footer, and sync the file and its folder. Returns the properties of the table.
+
+        Raises `IOError` if the disk fails.
+
+        >>> table = lsmkv.SSTWriter("people.sst")
+        >>> table.put(b"ada", b"1815")
+        >>> table.finish()["n_entries"]
+        1
+        """
         cdef TableMetaC meta
         cdef Status st
-        cdef bytes folder = os.fsencode(os.path.dirname(self.path))
+        cdef bytes folder = os.fsencode(os.path.dirname(self._path))
         cdef const char* name = folder
         cdef BuilderC* b
         cdef int code, err
@@ -234,7 +284,7 @@ cdef class SSTWriter:
             with nogil:
                 code = builder_finish(b, &meta, &st)
                 err = file_sync_dir(name) if code == ST_OK else 0
-            raise_status(&st, self.path)
+            raise_status(&st, self._path)
             try:
                 self._summary = _summary_of(meta_object(&meta), b)
             finally:
@@ -247,7 +297,11 @@ cdef class SSTWriter:
         return self._summary
 
     def abort(self):
-        """Removes the unfinished file. Does nothing on a finished one."""
+        """Remove the unfinished file. A finished one stays.
+
+        >>> table = lsmkv.SSTWriter("people.sst")
+        >>> table.abort()
+        """
         if self.b != NULL:
             self._check_open()
             self._drop()
@@ -264,14 +318,25 @@ cdef class SSTWriter:
 
 
 cdef class SSTReader:
-    """Reads one table file outside a database: a read-only mapping in key order."""
+    """SSTReader(path, *, cache_size=8388608)\n--\n\n\
+    Reads a table file outside a database, as a read-only mapping in key order.
+
+    `cache_size` is the size of its block cache in bytes. Raises `CorruptionError` if the file is damaged, and `IOError`
+    if it cannot be read.
+
+    >>> with lsmkv.SSTWriter("people.sst") as table:
+    ...     table.put(b"ada", b"1815")
+    >>> with lsmkv.SSTReader("people.sst") as table:
+    ...     table[b"ada"]
+    b'1815'
+    """
 
     cdef Table _table
-    cdef readonly object path
+    cdef object _path
 
     def __init__(self, path, *, cache_size=8 << 20):
         self._table = Table(path, 0, BlockCache(cache_size))
-        self.path = self._table.path
+        self._path = self._table.path
 
     cdef Table _open_table(self):
         if self._table is None:
@@ -279,15 +344,48 @@ cdef class SSTReader:
         return self._table
 
     @property
+    def path(self):
+        """The path of the file.
+
+        >>> lsmkv.SSTWriter("people.sst").finish()["n_entries"]
+        0
+        >>> lsmkv.SSTReader("people.sst").path.endswith("people.sst")
+        True
+        """
+        return self._path
+
+    @property
     def closed(self):
+        """Whether the reader is closed.
+
+        >>> lsmkv.SSTWriter("people.sst").finish()["n_entries"]
+        0
+        >>> lsmkv.SSTReader("people.sst").closed
+        False
+        """
         return self._table is None
 
     @property
     def table(self):
-        """The open table: blocks, filter, sequence numbers, tombstones."""
+        """The open table, with its blocks, filter, sequence numbers and tombstones.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815", seq=7)
+        >>> list(lsmkv.SSTReader("people.sst").table.entries())
+        [(b'ada', b'1815', 7)]
+        """
         return self._open_table()
 
     def get(self, key, default=None):
+        """Return the value of `key`, or `default` if it is missing or deleted.
+
+        Raises `CorruptionError` if a block is damaged, and `IOError` if the disk fails.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> lsmkv.SSTReader("people.sst").get(b"ada")
+        b'1815'
+        """
         cdef Table t = self._open_table()
         cdef bytes k = _bytes(key, "key")
         if not t.may_contain(k):
@@ -307,16 +405,37 @@ cdef class SSTReader:
         return self.get(key) is not None
 
     def items(self, start=None, stop=None, *, reverse=False):
+        """Iterate over (key, value) in [start, stop), with `reverse` from the end. Raises as `get` does.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> list(lsmkv.SSTReader("people.sst").items())
+        [(b'ada', b'1815')]
+        """
         cdef Table t = self._open_table()
         for key, value, seq in t.entries(start, stop, reverse=reverse, fill_cache=False):
             if value is not None and not _hidden(t, key, seq):
                 yield key, value
 
     def keys(self, start=None, stop=None, *, reverse=False):
+        """Iterate over the keys in [start, stop), with `reverse` from the end. Raises as `get` does.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> list(lsmkv.SSTReader("people.sst").keys())
+        [b'ada']
+        """
         for key, _ in self.items(start, stop, reverse=reverse):
             yield key
 
     def values(self, start=None, stop=None, *, reverse=False):
+        """Iterate over the values of the keys in [start, stop), with `reverse` from the end. Raises as `get` does.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> list(lsmkv.SSTReader("people.sst").values())
+        [b'1815']
+        """
         for _, value in self.items(start, stop, reverse=reverse):
             yield value
 
@@ -335,17 +454,43 @@ cdef class SSTReader:
 
     @property
     def properties(self):
+        """The properties of the table, with the sizes of file, index and filter.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> lsmkv.SSTReader("people.sst").properties["smallest"]
+        b'ada'
+        """
         return self._open_table().properties
 
     @property
     def filter_info(self):
+        """The parameters of the filter. A damaged filter has `usable` False and the reason in `problem`.
+
+        >>> with lsmkv.SSTWriter("people.sst", bits_per_key=12) as table:
+        ...     table.put(b"ada", b"1815")
+        >>> lsmkv.SSTReader("people.sst").filter_info["millibits"]
+        12000
+        """
         return self._open_table().filter_info
 
     def verify(self, deep=True):
-        """Returns findings, an empty list for a sound file. See lsmkv_ext.table.verify."""
+        """Check every block and the filter, with `deep` also every key. Returns the findings, [] if there are none.
+
+        >>> with lsmkv.SSTWriter("people.sst") as table:
+        ...     table.put(b"ada", b"1815")
+        >>> lsmkv.SSTReader("people.sst").verify()
+        []
+        """
         return verify_table(self._open_table(), deep=deep)
 
     def close(self):
+        """Close the file. Further calls raise `ClosedError`.
+
+        >>> lsmkv.SSTWriter("people.sst").finish()["n_entries"]
+        0
+        >>> lsmkv.SSTReader("people.sst").close()
+        """
         self._table = None
 
     def __enter__(self):
