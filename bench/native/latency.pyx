@@ -316,7 +316,7 @@ cdef class Driver:
             if values is not None:
                 value = <object>PyList_GET_ITEM(values, i)
             result = self.execute(codes[i], <object>PyList_GET_ITEM(keys, i), value,
-                              lengths[i] if lengths is not None else 1, keep)
+                                  lengths[i] if lengths is not None else 1, keep)
             if keep:
                 kept.append((i, result))
             result = None               # freeing the value is part of the measured time
