@@ -1,3 +1,4 @@
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 
@@ -17,6 +18,7 @@ from lsmkv_ext.block.format cimport (
     value_end,
     value_start,
 )
+from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW, BLOCK_SLACK, SEG_PRIVATE
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.atomics cimport lsm_prefetch
 from lsmkv_ext.port.codecs cimport xxh3
