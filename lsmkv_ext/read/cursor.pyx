@@ -9,15 +9,15 @@ from lsmkv_ext.errors import IteratorInvalidError
 
 @cython.no_gc
 cdef class Cursor(Scan):
-    """Stands on an entry, or on none (`valid` is False)."""
+    """A position on an entry, or on none (`valid` is False)."""
 
     @property
     def valid(self):
-        """Whether it stands on an entry."""
+        """Whether the cursor is on an entry."""
         return self.open_ and self.on >= 0
 
-    cdef bint settle(self) noexcept:
-        """On the first item of a new chunk. False: there is none."""
+    cdef bint enter_chunk(self) noexcept:
+        """Moves to the first item of a new chunk; False where there is none."""
         self.on = 0 if self.n_items else -1
         return self.on >= 0
 
@@ -26,13 +26,13 @@ cdef class Cursor(Scan):
         self.check()
         self.on = -1
         self.from_key(direction, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
-        return self.settle()
+        return self.enter_chunk()
 
     cdef bint seek_edge(self, int direction) except -1:
         self.check()
         self.on = -1
         self.from_bound(direction)
-        return self.settle()
+        return self.enter_chunk()
 
     def seek(self, target):
         """Moves to the first key >= target; returns whether there is one."""
@@ -53,20 +53,20 @@ cdef class Cursor(Scan):
     cdef bint move(self, int direction) except -1:
         self.check()
         if self.on < 0:
-            raise IteratorInvalidError("the cursor stands on no entry: seek first")
+            raise IteratorInvalidError("the cursor is on no entry: seek first")
         if direction == self.chunk_direction:
             if self.on + 1 < self.n_items:
                 self.on += 1
                 return True
             self.on = -1
-            self.go_on()
+            self.next_chunk()
         elif self.on > 0:
             self.on -= 1
             return True
         else:
             self.on = -1
-            self.turn()
-        return self.settle()
+            self.reverse()
+        return self.enter_chunk()
 
     def next(self):
         """Moves to the following key; returns whether there is one."""
@@ -79,21 +79,21 @@ cdef class Cursor(Scan):
     cdef int require_entry(self) except -1:
         self.check()
         if self.on < 0:
-            raise IteratorInvalidError("the cursor stands on no entry")
+            raise IteratorInvalidError("the cursor is on no entry")
         return 0
 
     def key(self):
-        """The key it stands on."""
+        """The current key."""
         self.require_entry()
         return item_key(self, self.on)
 
     def value(self):
-        """The value it stands on."""
+        """The current value."""
         self.require_entry()
         return item_value(self, self.on)
 
     def item(self):
-        """The key and the value it stands on."""
+        """The current key and value."""
         self.require_entry()
         return (item_key(self, self.on), item_value(self, self.on))
 

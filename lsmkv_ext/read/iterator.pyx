@@ -11,7 +11,7 @@ from lsmkv_ext.read.scan cimport item_key, item_value
 
 @cython.no_gc
 cdef class Iterator(Scan):
-    """Stands between two entries: next() returns the one behind, prev() the one in front.
+    """A position between two entries: next() returns the entry after it, prev() the one before it.
 
     >>> it = db.iterator(prefix=b"user:")      # doctest: +SKIP
     >>> next(it)                               # doctest: +SKIP
@@ -21,7 +21,7 @@ cdef class Iterator(Scan):
     def __iter__(self):
         return self
 
-    cdef object give(self, int i):
+    cdef object make_item(self, int i):
         cdef object pair, key, value
         if self.shape == KEYS:
             return item_key(self, i)
@@ -39,7 +39,7 @@ cdef class Iterator(Scan):
         return pair
 
     cdef int start(self) except -1:
-        """The gap is at the start of the walk: the lower bound, or the upper one when reversed."""
+        """Moves to the start of the iteration: the lower bound, or the upper one for a reverse iterator."""
         self.started = True
         self.at = 0
         return self.from_bound(self.forward)
@@ -52,13 +52,13 @@ cdef class Iterator(Scan):
                 if not self.live:
                     return -1
                 self.at = 0
-                self.go_on()
+                self.next_chunk()
                 if self.n_items == 0:
                     return -1
             self.at += 1
             return self.at - 1
         if self.at == 0:
-            self.turn()
+            self.reverse()
             self.at = 0
             if self.n_items == 0:
                 return -1
@@ -70,15 +70,15 @@ cdef class Iterator(Scan):
     def __next__(self):
         cdef int i
         handle_check(self.handle)
-        # The usual step: within the chunk, onward.
+        # The usual step: onward within the chunk.
         if self.at < self.n_items and self.chunk_direction == self.forward:
             self.at += 1
-            return self.give(self.at - 1)
+            return self.make_item(self.at - 1)
         self.check()
         i = self.step(self.forward)
         if i < 0:
             raise StopIteration
-        return self.give(i)
+        return self.make_item(i)
 
     def next(self):
         """The next entry; StopIteration at the end."""
@@ -91,10 +91,10 @@ cdef class Iterator(Scan):
         i = self.step(-self.forward)
         if i < 0:
             raise StopIteration
-        return self.give(i)
+        return self.make_item(i)
 
     def take(self, Py_ssize_t n):
-        """Up to n next entries as a list, without a Python call for each. At a damaged block it returns those in front of it; the
+        """Up to n next entries as a list, without a Python call for each. At a damaged block it returns those before it; the
         next call raises."""
         cdef list out = []
         cdef int i
@@ -104,7 +104,7 @@ cdef class Iterator(Scan):
                 i = self.step(self.forward)
                 if i < 0:
                     break
-                out.append(self.give(i))
+                out.append(self.make_item(i))
                 n -= 1
         except Exception:
             if not out or self.c.st.code == ST_OK:
@@ -112,7 +112,7 @@ cdef class Iterator(Scan):
         return out
 
     def seek(self, target):
-        """Moves in front of the first key >= target (for a reverse iterator: behind the last key <= target)."""
+        """Moves to where next() returns the first key >= target; for a reverse iterator, the last key <= target."""
         cdef bytes key = as_bytes(target)
         self.check()
         self.started = True
@@ -120,15 +120,15 @@ cdef class Iterator(Scan):
         self.from_key(self.forward, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
 
     def seek_to_start(self):
-        """Moves in front of the first entry of the range, in the iterator's own order."""
+        """Moves before the first entry of the range, in the iterator's own order."""
         self.check()
         self.start()
 
     def seek_to_stop(self):
-        """Moves behind the last entry of the range, in the iterator's own order."""
+        """Moves after the last entry of the range, in the iterator's own order."""
         self.check()
         self.started = True
-        # A chunk made backward from the end, with the gap in front of all of it.
+        # A chunk filled backward from the end; the position is before all of its items.
         self.at = 0
         self.from_bound(-self.forward)
 
