@@ -44,7 +44,7 @@ class ForkError(Error, RuntimeError):
 
 
 class IteratorInvalidError(Error):
-    """The iterator stands on no entry."""
+    """The iterator is on no entry."""
 
 
 class OptionError(Error, builtins.ValueError):
