@@ -1,8 +1,7 @@
-# Operations: their only encoder and decoder, and the batch that gathers them. A batch's bytes are the payload of the log record
-# that it becomes. Byte grid: docs/format.md, "Write-ahead log".
+# Operations: their only encoder and decoder, and the batch that collects them. The bytes of a batch are the payload of its log
+# record. Byte grid: docs/format.md, "Write-ahead log".
 #
-# Whoever needs the operations of a payload (a write, a replay, a dump, a check) walks it with an OpCursor. The bodies are here
-# because put and replay inline them.
+# Writes, replay, dumps and checks all decode a payload with an OpCursor. The bodies are here because put and replay inline them.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -21,9 +20,9 @@ cdef enum:
 
 ctypedef struct Operation:      # pointers are borrowed from the payload
     int op
-    const char* key             # of a range: its start
+    const char* key             # of a delete_range: its start
     size_t klen
-    const char* value           # of a range: its stop; NULL for a delete
+    const char* value           # of a delete_range: its stop; NULL for a delete
     size_t vlen
     uint64_t seq
 
@@ -56,7 +55,7 @@ cdef inline char* op_encode(char* p, int op, const char* key, size_t klen, const
 
 cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, uint32_t count,
                                   uint64_t first_seq) noexcept nogil:
-    """Sets the cursor in front of the first operation. Returns NULL or what is wrong with the payload."""
+    """Sets the cursor to the first operation. Returns NULL or what is wrong with the payload."""
     ops.p = payload
     ops.end = payload + n
     ops.left = count
@@ -67,7 +66,7 @@ cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, 
 
 
 cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
-    """Decodes the next operation and moves behind it. Returns NULL or what is wrong; it trusts no byte. For ops.left > 0."""
+    """Decodes the next operation and moves past it. Returns NULL or what is wrong; trusts no byte. Requires ops.left > 0."""
     cdef const char* p = ops.p
     cdef const char* end = ops.end
     cdef uint64_t klen = 0, vlen = 0
@@ -103,14 +102,14 @@ cdef const char* ops_problem(const char* payload, size_t n, uint32_t count) noex
 cdef tuple op_tuple(const Operation* op)
 
 
-# GIL-protected: BatchC, but for a large write, which reads `data` off the GIL and holds `writers` meanwhile.
+# GIL-protected: BatchC. A large write reads `data` without the GIL; `writers` is above 0 as long, and nothing changes.
 ctypedef struct BatchC:
     char* data                  # owned
     size_t used
     size_t capacity
     uint32_t count
-    uint32_t deletes            # of them; range deletes too
-    int writers                 # calls that read `data` and may release the GIL: it must not move or change
+    uint32_t deletes            # of these, delete_range included
+    int writers                 # calls that read `data` and may release the GIL: until they end, it must not move or change
 
 cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
 

@@ -46,7 +46,7 @@ def decode_operations(bytes payload not None, uint32_t count, uint64_t first_seq
     return out
 
 
-# --- gathering them --------------------------------------------------------------------------------------------------
+# --- collecting them -------------------------------------------------------------------------------------------------
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1:
     raise ValueError(f"a key is at most {MAX_KEY} bytes long, this one has {n}")
@@ -67,7 +67,7 @@ cdef int refuse_sync() except -1:
 
 
 cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except -1:
-    """Room for `count` more operations of n bytes; where the batch has to grow, it grows to `capacity` bytes or the limit."""
+    """Makes room for `count` more operations of n bytes in all. A batch that must grow grows to `capacity` bytes or the limit."""
     cdef char* grown
     check_idle(b)
     if count > MAX_BATCH_COUNT - b.count or n > MAX_BATCH_BYTES - b.used:
@@ -243,7 +243,7 @@ cdef class WriteBatch:
         return self
 
     def __exit__(self, exc_type, exc, traceback):
-        # As in plyvel: with transaction=False the operations gathered before an exception are written.
+        # As in plyvel: with transaction=False the operations collected before an exception are written.
         if exc_type is None or not self.transaction:
             self.write()
         else:

@@ -91,12 +91,12 @@ class ForkError(Error, RuntimeError):
 
 
 class IteratorInvalidError(Error):
-    """The cursor stands on no key.
+    """The cursor is on no key.
 
     >>> db.cursor().key()
     Traceback (most recent call last):
     ...
-    lsmkv_ext.errors.IteratorInvalidError: the cursor stands on no entry
+    lsmkv_ext.errors.IteratorInvalidError: the cursor is on no entry
     """
 
 

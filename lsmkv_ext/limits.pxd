@@ -12,6 +12,6 @@ cpdef enum:
     MAX_LEVELS = 7              # L0..L6
     MAX_KEY = 65535
     MAX_VALUE = 1 << 30
-    # A value above this goes from the caller's memory into a stored block: compressing it would need two more copies, and a log
-    # may hold nothing else (docs/durability.md, "hostile log").
+    # A larger value is stored uncompressed, straight from the caller's memory: compressing it would take two more copies, more
+    # than a hostile log may cost (docs/durability.md, "Hostile files").
     LARGE_VALUE = 24 << 20

@@ -1,11 +1,11 @@
 # Allocation, structure check and point reads of a data block. Struct: block/memory.pxd. Byte layout: block/format.pxd.
 #
 # The reader puts the bytes straight into b.data and calls block_check, which validates the whole structure once. Gets and
-# iterators rely on that and check no bounds again.
+# iterators rely on it and do no bounds checks.
 #
-# Ownership: block_alloc returns the block with one pin. A private block is freed by block_free or by its last unpin; once it is
-# in the block cache, the cache frees it (cache/block_cache.pxd).
-# GIL-protected: a cached block without a pin; it is freed only with the GIL held, so it may be read until the GIL is released.
+# Ownership: block_alloc returns the block with one pin. A private block is freed by block_free or by its last unpin; a cached
+# block is freed by the cache (cache/block_cache.pxd).
+# GIL-protected: a cached block without a pin. It is freed only with the GIL held; a reader may use it until it releases the GIL.
 
 from libc.stdint cimport uint64_t
 

@@ -1,4 +1,4 @@
-# Makes the raw bytes of one block after the other.
+# Builds the raw bytes of blocks, one after the other.
 #
 # init, add in key order (not checked here), finish leaves the block in `raw`, reset for the next block; free at the end. Calls
 # that can fail return ST_OK or ST_NO_MEMORY.
@@ -27,7 +27,7 @@ cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil
 cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
                            uint64_t seq, int is_delete, uint64_t hash) noexcept nogil
 cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil
-# A block of this entry alone, without its value of vlen bytes: `raw` is what follows the value. The builder must be empty.
+# Builds a block of one entry without the bytes of its value, vlen of them: `raw` is what follows them. The builder must be empty.
 cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int is_delete,
                              uint64_t hash) noexcept nogil
 

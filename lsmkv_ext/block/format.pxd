@@ -1,15 +1,15 @@
 # The bytes of a data block, for its builder and its readers. Byte grid: docs/format.md, "Data block". Sorted entries with prefix
-# compression and restart points, and one tag byte per entry (from the key's hash), so that a point read needs no search.
+# compression and restart points, and one tag byte per entry, from the key's hash: a point read needs no binary search.
 #
 #   values | keys | sequence numbers | value ends | restarts | tags | header
 #   key entry: varint shared, varint unshared, suffix
 #   restarts and value ends: 2 bytes each, or 4 where a section is longer than 65535
 #   sequence number: (seq - base seq) << 1 | is_delete in the fewest bytes that hold the block's largest
 #
-# Keys and values are separate sections: once a tag matches, the value is prefetched while the key is still being compared, and
-# that comparison walks over neighbouring keys only. The small sections come last, next to the struct, so that one prefetch
-# reaches them all. Values in front also compress better: LZ4 takes ever larger steps through bytes that do not repeat, like keys
-# and tags, and would skip the first repeats of the values.
+# Keys and values are separate sections: once a tag matches, the value is prefetched while the key is compared, and the comparison
+# reads adjacent keys only. The small sections come last, next to the struct, where one prefetch reaches them all. Values come
+# first because they compress better there: LZ4 takes larger and larger steps through bytes that do not repeat, like keys and
+# tags, and would miss the first repeats of the values.
 #
 # All inline: a get and an iterator step call several of these per entry.
 
@@ -80,7 +80,7 @@ cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
 
 
 cdef inline const char* key_head_checked(const char* p, const char* end, KeyHead* h) noexcept nogil:
-    """Returns the suffix, or NULL where the lengths run over `end`."""
+    """Returns the suffix, or NULL where the lengths run past `end`."""
     cdef uint32_t x
     h.shared = 0
     h.unshared = 0
@@ -96,7 +96,7 @@ cdef inline const char* key_head_checked(const char* p, const char* end, KeyHead
     return p
 
 
-# --- of a checked block: no bounds -----------------------------------------------------------------------------------
+# --- a checked block: no bounds checks --------------------------------------------------------------------------------
 
 cdef inline const char* _varint(const char* p, uint64_t* out) noexcept nogil:
     cdef uint64_t v = <uint8_t>p[0] & 0x7F

@@ -1,9 +1,9 @@
-# Walks the entries of one block, both ways.
+# Iterates over one block in both directions.
 #
-# Zero the struct (block_iter_init), set it on a block, move, close. The block is borrowed: the caller keeps it pinned. Moves that
-# can fail return ST_OK or ST_NO_MEMORY.
+# block_iter_init, block_iter_set, move, close. The block is borrowed: the caller keeps it pinned. Moves that can fail return
+# ST_OK or ST_NO_MEMORY.
 #
-# Hot: block_iter_next is one call of a table iterator's step and must stay one, with everything it calls inline.
+# Hot: a step of a table iterator calls block_iter_next; everything that calls is inline.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -21,9 +21,9 @@ ctypedef struct RunEntry:
 ctypedef struct BlockIter:
     const BlockC* block            # borrowed
     bint valid
-    Entry entry                    # until the next move
+    Entry entry                    # valid until the next move
     uint32_t index
-    bint forward                   # next_key and next_value point behind entry `index`
+    bint forward                   # next_key and next_value point past entry `index`
     const char* next_key
     const char* next_value
     GrowBuf key                    # the current key; len is unused

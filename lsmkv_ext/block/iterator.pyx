@@ -44,7 +44,7 @@ cdef int block_iter_set(BlockIter* it, const BlockC* b) noexcept nogil:
 
 
 cdef inline void _decode_at(BlockIter* it) noexcept nogil:
-    """The entry at next_key becomes the current one; `key` holds the key before it."""
+    """Decodes the entry at next_key as the current one; `key` holds the key before it."""
     cdef const BlockC* b = it.block
     cdef KeyHead h
     cdef const char* p = key_head(it.next_key, &h)
@@ -77,7 +77,7 @@ cdef void block_iter_first(BlockIter* it) noexcept nogil:
 cdef void block_iter_next(BlockIter* it) noexcept nogil:
     cdef uint32_t target
     if not it.forward:
-        # Came here by prev: find the end of this entry.
+        # After a prev: find the end of this entry.
         target = it.index
         _at_restart(it, target >> it.block.shift)
         _decode_at(it)
@@ -159,7 +159,7 @@ cdef int _decode_run(BlockIter* it, uint32_t r) noexcept nogil:
 
 
 cdef int _from_run(BlockIter* it, uint32_t i) noexcept nogil:
-    """Moves to entry i of its decoded run; next has to find the forward position again."""
+    """Moves to entry i through its decoded run; a later next has to find the forward position again."""
     cdef const BlockC* b = it.block
     cdef RunEntry* e
     it.forward = 0

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
-    BLOCK_SLACK = 32               # readable bytes after the data, so that 16-byte loads may run over its end
+    BLOCK_SLACK = 32               # readable bytes after the data: 16-byte loads may run past its end
     BLOCK_MAX_RAW = (1 << 30) + (1 << 25)   # MAX_VALUE, its key, and the largest block_size
     SEG_PRIVATE = 0                # never in the cache: freed by its last unpin
     SEG_MAIN = 1
@@ -18,8 +18,8 @@ ctypedef struct Entry:             # borrowed: key and value live as long as the
     uint64_t seq
     int is_delete
 
-# The struct follows its data in one allocation. A hit reads only its first 64 bytes and the bytes just in front of it before it
-# goes to the key and the value.
+# The struct follows its data in one allocation. Before the key and the value, a hit reads only the first 64 bytes of the struct
+# and the bytes just before it.
 ctypedef struct BlockC:
     char* data                     # raw_size bytes
     int pins                       # atomic

@@ -1,16 +1,16 @@
 # The block cache: one byte budget over the blocks of all tables of a database.
 #
-# A cached block hangs off its block slot, the pointer in its table's `blocks` array, so a hit needs no lookup here; the cache
+# A block slot, the pointer in the `blocks` array of a table, points to its cached block, so a hit needs no lookup here; the cache
 # only chooses victims. Two rings: MAIN holds blocks read by gets and evicts by CLOCK; PROBATION holds blocks read by scans,
 # first in first out, about an eighth of the budget. A get that hits a block in PROBATION raises its usage, and the hand then
-# promotes it instead of evicting it. Scans raise nothing.
+# promotes it instead of evicting it. Scans never raise usage.
 #
 # Every link, segment and block slot changes under `lock`. Pins are atomic. Usage is a byte; a lost update costs nothing. A
 # pinned block is never evicted.
 #
-# GIL-protected: the memory of evicted blocks. With the GIL a block may be pinned, or just used, without the lock; so only a
-# thread that holds the GIL frees an evicted block, and others leave it on the limbo list. Without the GIL a block is pinned
-# under the lock. (docs/architecture.md, "Block memory and the GIL")
+# GIL-protected: the memory of evicted blocks. A thread with the GIL may pin a block, or use it unpinned, without the lock. So
+# only a thread with the GIL frees an evicted block; others put it on the limbo list. A thread without the GIL pins under the
+# lock. (docs/architecture.md, "Block memory and the GIL")
 
 from libc.stdint cimport uint8_t, uint64_t
 

@@ -26,8 +26,8 @@ from lsmkv_ext.port.pthread cimport (
 from lsmkv_ext.port.slab cimport slab_budget
 
 cdef enum:
-    PROBATION_PART = 8             # from 1/8 of the budget on, scans evict each other's blocks
-    LIMBO_PART = 4                 # at most 1/4 of the budget and the floor wait in limbo
+    PROBATION_PART = 8             # above 1/8 of the budget, scans evict each other's blocks
+    LIMBO_PART = 4                 # limbo holds at most 1/4 of the budget plus the floor
     LIMBO_FLOOR = 1 << 20
     PROMOTED_USAGE = 1
 
@@ -39,7 +39,7 @@ cdef inline Ring* _ring(CacheC* c, BlockC* b) noexcept nogil:
 
 
 cdef void _link(CacheC* c, BlockC* b, int segment) noexcept nogil:
-    """Links the block behind the hand: the hand reaches it last."""
+    """Links the block just before the hand, which reaches it last."""
     cdef Ring* ring
     b.segment = segment
     ring = _ring(c, b)
@@ -72,7 +72,7 @@ cdef void _unlink(CacheC* c, BlockC* b) noexcept nogil:
 
 
 cdef void _discard(CacheC* c, BlockC* b, bint gil_held) noexcept nogil:
-    """Takes the block out of its ring and its table, and frees it or leaves it in limbo."""
+    """Removes the block from its ring and its table, and frees it or puts it in limbo."""
     _unlink(c, b)
     lsm_store_ptr(<void**>b.slot, NULL)
     b.slot = NULL
@@ -207,7 +207,7 @@ cdef BlockC* cache_insert(CacheC* c, BlockC** block_slot, BlockC* b, bint scan, 
 
 
 cdef void cache_unpin(BlockC* b) noexcept nogil:
-    # Read before the pin goes: after that the block may be freed. A private block stays private while it is pinned.
+    # Read before the unpin: afterwards the block may be freed. A private block stays private while it is pinned.
     cdef bint private = b.segment == SEG_PRIVATE
     if lsm_fetch_add32(&b.pins, -1) == 1 and private:
         block_free(b)

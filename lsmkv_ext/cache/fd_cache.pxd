@@ -1,11 +1,11 @@
-# Descriptors on demand: at most `limit` are open over all tables of a database, so 1000 tables work under RLIMIT_NOFILE=40.
+# Opens table files on demand: at most `limit` descriptors per database, so 1000 tables work under RLIMIT_NOFILE=40.
 #
 # The cache closes an idle descriptor, chosen by CLOCK, when another table needs its place, and opens it again by path at its
-# next use. Where the path names another file by then (a new database in the same folder), that use gets ENOENT. The limit
-# gives way while more threads read at once; after EMFILE the cache closes another table's descriptor and tries again.
+# next use. If the path then names another file (a new database in the same folder), that use gets ENOENT. More threads that
+# read at once may exceed the limit; after EMFILE the cache closes another descriptor and tries again.
 #
-# A user counts itself in `users` and then reads `fd`; the cache hides `fd` and then reads `users`. So one of the two sees the
-# other, and no descriptor is closed in use. Everything else changes under `lock`.
+# A user increments `users`, then reads `fd`; the cache sets `fd` to -1, then reads `users`. One of the two sees the other, so no
+# descriptor is closed in use. Everything else changes under `lock`.
 
 from libc.stdint cimport uint64_t
 
@@ -16,7 +16,7 @@ ctypedef struct FdHandle:          # embedded in the table
     int fd                         # -1 = closed; atomic, changes under the lock
     int users                      # atomic
     int used                       # since the hand came by; atomic
-    bint seen                      # it was open before, and `fingerprint` is set
+    bint seen                      # it was opened before, and `fingerprint` is set
     uint64_t fingerprint           # of the file's size and last bytes
     FdHandle* next                 # ring of open handles
     FdHandle* prev

@@ -25,7 +25,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     TAIL = 512                     # bytes that tell tables apart: the footer, the checksum of the properties
-    RETRIES = 2000                 # x 1 ms: a descriptor in use is free again after its read
+    RETRIES = 2000                 # x 1 ms: a descriptor in use is free again after the read
 
 
 cdef void _link(FdCacheC* c, FdHandle* h) noexcept nogil:
@@ -104,8 +104,8 @@ cdef int fd_acquire(FdCacheC* c, FdHandle* h, int* fd) noexcept nogil:
     return _open_counted(c, h, fd)
 
 
-cdef int _recognise(FdHandle* h, int fd) noexcept nogil:
-    """0 where this is the first file of the handle, or the same as before; ENOENT for another, or an errno."""
+cdef int _check_same_file(FdHandle* h, int fd) noexcept nogil:
+    """0 for the first file of the handle or the same file as before; ENOENT for another file; or an errno."""
     cdef char tail[TAIL]
     cdef uint64_t size, found
     cdef size_t got = 0
@@ -133,7 +133,7 @@ cdef int _open_counted(FdCacheC* c, FdHandle* h, int* fd) noexcept nogil:
             _close_one(c)
         err = file_open(h.path, OPEN_READ, &opened)
         if err == 0:
-            err = _recognise(h, opened)
+            err = _check_same_file(h, opened)
             if err:
                 file_close(opened)
                 break

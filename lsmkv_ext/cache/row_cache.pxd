@@ -1,8 +1,8 @@
-# The row cache: values of keys that are read again and again, as the bytes objects that go to the caller. A hit costs no
-# search and no copy.
+# The row cache: keys that are read repeatedly and their values, as the bytes objects returned to callers. A hit costs no search
+# and no copy.
 #
-# Lookups consult it after the memtables. A row is valid for the tables of one generation of the tree. Two rows fill a cache
-# line, which is a set; a key may be in its own set or in the neighbouring one. The engine embeds the cache and frees it.
+# Lookups consult it after the memtables. A row is valid for one generation of the tree's tables. Two rows fill a cache line,
+# which is a set; a key may be in its own set or in the neighboring one. The tree embeds the cache and frees it.
 #
 # GIL-protected: all of RowCacheC and its rows
 
@@ -15,10 +15,10 @@ cdef enum:
 
 ctypedef struct Row:
     uint64_t hash
-    void* key                   # bytes objects, owned; NULL: only the hash was seen
+    void* key                   # bytes objects, owned; NULL: only the hash is known
     void* value
     uint32_t generation
-    uint32_t credit             # how many other keys it turns away before one replaces it
+    uint32_t credit             # other keys that it turns away before one replaces it
 
 ctypedef struct RowCacheC:
     Row* sets                   # owned; NULL: no row cache
@@ -27,11 +27,11 @@ ctypedef struct RowCacheC:
     size_t limit
     uint32_t left               # lookups until row_cache_decide
     uint32_t hits               # since row_cache_decide
-    bint bypassed               # hardly any key came twice, so lookups do not probe
+    bint bypassed               # few keys repeat, so lookups do not probe
 
 
 cdef inline bint row_cache_worth_probing(RowCacheC* r) noexcept:
-    """Whether the next lookup should probe. Where keys do not repeat, only a trial now and then does."""
+    """Whether the next lookup should probe. Where few keys repeat, only trials probe, one lookup in four."""
     if r.left == 0:
         row_cache_decide(r)
     r.left -= 1
@@ -55,5 +55,5 @@ cdef int row_cache_resize(RowCacheC* r, size_t limit) except -1         # emptie
 cdef void row_cache_free(RowCacheC* r) noexcept
 # The value, borrowed, or NULL.
 cdef void* row_cache_find(RowCacheC* r, uint64_t hash, const char* key, size_t klen, uint32_t generation) noexcept
-# After a lookup found the value: keeps it where its key was seen before and its set has room.
+# After a lookup found the value: keeps it if its hash was seen before, otherwise notes the hash. May do neither: see `credit`.
 cdef int row_cache_offer(RowCacheC* r, uint64_t hash, bytes key, bytes value, uint32_t generation) noexcept

@@ -10,7 +10,7 @@ cdef extern from "Python.h":
     void Py_INCREF(PyObject* o)
 
 cdef enum:
-    TYPICAL_ROW = 128           # bytes; a small guess, so more rows: a full set turns keys away
+    TYPICAL_ROW = 128           # bytes; a low guess makes more rows, because a full set turns keys away
     LARGEST_ROW = 1024
     FULL_CREDIT = 3
     TRIAL = 4096                # lookups
@@ -19,7 +19,7 @@ cdef enum:
 
 
 cdef inline size_t weight(void* key, void* value) noexcept:
-    """About what the two objects take, with their headers."""
+    """Approximate bytes of the two objects, with their headers."""
     return PyBytes_GET_SIZE(<object>key) + PyBytes_GET_SIZE(<object>value) + 2 * 48
 
 

@@ -1,5 +1,5 @@
-# Flush and compaction, one routine: merge the inputs, drop what is dead, write tables. One nogil region from the first byte to
-# the last; progress and cancel are plain words that other threads may look at meanwhile.
+# Flush and compaction: merges the inputs, drops dead entries, writes tables. One nogil region from the first byte to the last.
+# Other threads read the progress and set `cancelled` meanwhile, with atomic loads and stores.
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.memtable.arena cimport ArenaChunk
@@ -12,18 +12,18 @@ from lsmkv_ext.table.builder cimport BuilderC, BuilderOptions
 from lsmkv_ext.table.meta cimport TableMetaC
 from lsmkv_ext.table.reader cimport ReadContext, TableC
 
-ctypedef struct Interval:       # [start, stop], borrowed
+ctypedef struct Interval:       # [start, stop]; keys are borrowed
     const char* start
     size_t start_len
     const char* stop
     size_t stop_len
-    uint64_t weight
+    uint64_t weight             # of a grandparent: bytes of its file
 
 ctypedef struct JobInput:
-    MemC* memtable              # with the end of what belongs to the job, or
+    MemC* memtable              # its entries before (chunk, offset); or NULL, and
     ArenaChunk* chunk
     size_t offset
-    TableC** tables             # a sorted run of tables
+    TableC** tables             # disjoint tables in key order
     int n_tables
 
 ctypedef struct JobC:
@@ -31,7 +31,7 @@ ctypedef struct JobC:
     int n_inputs
     const char* directory
     uint64_t* next_number
-    const char* start           # the job's part of the keys, [start, stop); NULL: from the first, to the last
+    const char* start           # of a subcompaction: its keys are [start, stop); NULL = unbounded
     size_t start_len
     const char* stop
     size_t stop_len
@@ -39,29 +39,29 @@ ctypedef struct JobC:
     uint64_t target_size
     bint single_output
     bint drop_filter_if_bottom
-    bint newest_by_seq          # repair: levels are not known, so of equal keys the larger sequence number wins
-    bint keep_deletes           # nothing is known about what lies below
-    Interval* below             # disjoint, sorted: where older tables have keys
+    bint newest_by_seq          # repair: the levels are lost, so of equal keys the larger sequence number wins
+    bint keep_deletes           # older tables may be below: no tombstone is dropped
+    Interval* below             # disjoint, sorted: the key ranges of older tables
     size_t n_below
-    size_t below_at
+    size_t below_at             # the first that ends at or after the current key
     Interval* grandparents
     size_t n_grandparents
-    size_t grandparent_at
-    uint64_t grandparent_overlap
+    size_t grandparent_at       # likewise
+    uint64_t grandparent_overlap    # bytes of grandparents that the open output overlaps
     uint64_t max_grandparent_overlap
-    # while it runs
+    # State of the run.
     MergeC merge
     MemOrder** orders
     int n_orders
     ReadContext rc
-    RangeSweep sweep            # on the first range tombstone that was not yet written to its end
+    RangeSweep sweep            # on the first fragment that was not written to its end
     BuilderC builder
-    bint open
+    bint open                   # an output is open
     char* first_key             # of the open output; owned
     size_t first_len
-    char* cut                   # where the open output begins (its ranges are clipped to it); owned, NULL = from the start
+    char* cut                   # where the open output begins; its range tombstones are clipped to it. Owned, NULL = unbounded
     size_t cut_len
-    uint64_t number
+    uint64_t number             # of the open output
     TableMetaC* outputs
     int n_outputs
     int cap_outputs
@@ -72,8 +72,9 @@ ctypedef struct JobC:
     uint64_t bytes_written
     uint64_t filter_build_ns
     uint64_t filter_verify_ns
-    int cancelled
+    int cancelled               # atomic
 
+# On failure no output is left behind.
 cdef int job_run(JobC* j, Status* st) noexcept nogil
 
 
@@ -83,7 +84,7 @@ cdef class FileNumbers:
 
 cdef class Job:
     cdef JobC j
-    cdef object keep            # everything the pointers borrow from
+    cdef object keep            # the objects that the pointers borrow from
     cdef bytes directory
     cdef FileNumbers numbers
     cdef uint64_t input_bytes

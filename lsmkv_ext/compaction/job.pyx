@@ -46,8 +46,8 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     PATH_SIZE = 4200
-    CHECK_EVERY = 512
-    RANGES_MAX = 2 << 20        # bytes of range tombstones from which on an output is cut: its reader has them in memory
+    CHECK_EVERY = 512           # entries between checks for a cancel
+    RANGES_MAX = 2 << 20        # bytes of range tombstones after which an output is cut: an open table keeps them in memory
 
 
 cdef void table_path(const JobC* j, uint64_t number, char* out) noexcept nogil:
@@ -79,7 +79,7 @@ cdef int open_output(JobC* j, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef bint below_overlaps(const JobC* j, const char* start, size_t n, const char* stop, size_t m) noexcept nogil:
+cdef bint older_tables_overlap(const JobC* j, const char* start, size_t n, const char* stop, size_t m) noexcept nogil:
     """Whether an older table may hold a key in [start, stop]."""
     cdef size_t lo = 0, hi = j.n_below, mid
     while lo < hi:
@@ -92,8 +92,8 @@ cdef bint below_overlaps(const JobC* j, const char* start, size_t n, const char*
 
 
 cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
-    """What of it lies between where the open output began and `stop` (NULL: anywhere). A range that older tables know nothing of
-    has done its work and goes."""
+    """Writes the part of a fragment between the start of the open output and `stop` (NULL: unbounded). Drops it where no older
+    table overlaps it."""
     cdef RangeTombstone r = d[0]
     if j.cut != NULL and lsm_compare(r.start, r.start_len, j.cut, j.cut_len) < 0:
         r.start = j.cut
@@ -103,16 +103,16 @@ cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t 
         r.stop_len = stop_len
     if lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
         return ST_OK
-    if not (j.keep_deletes or below_overlaps(j, r.start, r.start_len, r.stop, r.stop_len)):
+    if not (j.keep_deletes or older_tables_overlap(j, r.start, r.start_len, r.stop, r.stop_len)):
         return ST_OK
     if not j.open and open_output(j, st) != ST_OK:
         return st.code
     return builder_add_range_tombstone(&j.builder, &r, st)
 
 
-cdef int pass_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
-    """Writes the range tombstones that end at `key` or before it (NULL: all), and passes them. Entries so far are smaller than
-    any of these stops, so an output may end there."""
+cdef int write_passed_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
+    """Writes the fragments that end at `key` or before it (NULL: all), and moves past them. All entries so far are below
+    these stops, so an output may be cut there."""
     cdef RangeTombstone d
     while j.sweep.valid:
         d = j.sweep.span
@@ -129,16 +129,16 @@ cdef int pass_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept
 
 
 cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) noexcept nogil:
-    """Range tombstones from where the open output began up to `stop` (NULL: to the end)."""
-    if pass_ranges(j, stop, stop_len, st) != ST_OK:
+    """Writes the fragments from the start of the open output up to `stop` (NULL: to the end)."""
+    if write_passed_ranges(j, stop, stop_len, st) != ST_OK:
         return st.code
     if j.sweep.valid and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, stop, stop_len) < 0:
-        return write_range(j, &j.sweep.span, stop, stop_len, st)    # the rest of it belongs to the next output
+        return write_range(j, &j.sweep.span, stop, stop_len, st)    # the rest goes to the next output
     return ST_OK
 
 
 cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* st) noexcept nogil:
-    """Closes the open output in front of `next_key` (NULL: the last one)."""
+    """Finishes the open output before `next_key` (NULL: the last output)."""
     cdef TableMetaC* grown
     if write_ranges(j, next_key, next_len, st) != ST_OK:
         return st.code
@@ -147,7 +147,7 @@ cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* s
     if not j.open:
         return ST_OK
     if (j.drop_filter_if_bottom and not j.keep_deletes and j.first_key != NULL
-            and not below_overlaps(j, j.first_key, j.first_len, j.builder.last_key.data, j.builder.last_key.len)):
+            and not older_tables_overlap(j, j.first_key, j.first_len, j.builder.last_key.data, j.builder.last_key.len)):
         builder_drop_filter(&j.builder)
     if j.n_outputs == j.cap_outputs:
         grown = <TableMetaC*>realloc(j.outputs, (j.cap_outputs * 2 + 8) * sizeof(TableMetaC))
@@ -168,7 +168,7 @@ cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* s
 
 
 cdef bint should_cut(JobC* j, const char* key, size_t klen) noexcept nogil:
-    """Whether the open output ends in front of `key`: it is large enough, or overlaps too much of the level after next."""
+    """Whether to cut the open output before `key`: it is large enough, or overlaps too much of the grandparent level."""
     cdef Interval* g
     if j.single_output:
         return False
@@ -185,8 +185,8 @@ cdef bint should_cut(JobC* j, const char* key, size_t klen) noexcept nogil:
 
 # --- the loop --------------------------------------------------------------------------------------------------------
 
-cdef bint older_may_have(JobC* j, const char* key, size_t klen) noexcept nogil:
-    """Keys come in order, so the place in `below` only moves forward."""
+cdef bint older_table_may_hold(JobC* j, const char* key, size_t klen) noexcept nogil:
+    """Whether an older table may hold the key. Keys come in order, so `below_at` only moves forward."""
     if j.keep_deletes:
         return True
     while j.below_at < j.n_below and lsm_compare(j.below[j.below_at].stop, j.below[j.below_at].stop_len, key, klen) < 0:
@@ -240,7 +240,7 @@ cdef int add_entry(JobC* j, const Entry* e, Status* st) noexcept nogil:
                        xxh3(e.key, e.klen, j.options.seed), st)
 
 
-cdef int go_to_start(JobC* j, Status* st) noexcept nogil:
+cdef int seek_start(JobC* j, Status* st) noexcept nogil:
     cdef Interval* g
     if j.start == NULL:
         return merge_first(&j.merge)
@@ -256,7 +256,7 @@ cdef int go_to_start(JobC* j, Status* st) noexcept nogil:
 
 cdef int merge_all(JobC* j, Status* st) noexcept nogil:
     cdef Entry* e
-    if go_to_start(j, st) != ST_OK:
+    if seek_start(j, st) != ST_OK:
         return st.code
     while True:
         e = merge_entry(&j.merge)
@@ -267,13 +267,13 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
             st.what = b"cancelled"
             return ST_CANCELLED
         lsm_store64(&j.entries_in, j.entries_in + 1)
-        if j.sweep.valid and pass_ranges(j, e.key, e.klen, st) != ST_OK:
+        if j.sweep.valid and write_passed_ranges(j, e.key, e.klen, st) != ST_OK:
             return st.code
-        # The first range tombstone that ends behind the key is the only one that may be over it.
+        # Fragments are disjoint: only the first that ends after the key can cover it.
         if (j.sweep.valid and j.sweep.span.seq > e.seq
                 and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, e.key, e.klen) <= 0):
             j.dropped_covered += 1
-        elif e.is_delete and not older_may_have(j, e.key, e.klen):
+        elif e.is_delete and not older_table_may_hold(j, e.key, e.klen):
             j.dropped_deletes += 1
         elif add_entry(j, e, st) != ST_OK:
             return st.code
@@ -283,7 +283,6 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
 
 
 cdef int job_run(JobC* j, Status* st) noexcept nogil:
-    """On failure nothing is left behind: neither open nor finished outputs."""
     cdef char path[PATH_SIZE]
     cdef int i, err
     if open_inputs(j, st) == ST_OK and merge_all(j, st) == ST_OK and j.n_outputs:
@@ -323,13 +322,13 @@ cdef class FileNumbers:
         return lsm_load64(&self.value)
 
     def bump(self, uint64_t used):
-        """`used` and everything below it are taken."""
+        """Marks `used` and all smaller numbers as taken."""
         if lsm_load64(&self.value) <= used:
             lsm_store64(&self.value, used + 1)
 
 
 cdef list merge_intervals(ranges):
-    """[(first, last, ...)] -> the disjoint union of the ranges, sorted."""
+    """Merges [(first, last, ...)] into disjoint, sorted ranges."""
     out = []
     start = stop = None
     for item in sorted(ranges):
@@ -362,8 +361,8 @@ cdef Interval* make_intervals(list ranges) except NULL:
 
 
 cdef class Job:
-    """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of Tables that form a sorted run.
-    `start`, `stop`: only of the keys in [start, stop); the counts of what goes in are of whole inputs all the same."""
+    """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of disjoint Tables in key order. With `start`
+    and `stop` it takes only the keys in [start, stop), but still counts whole inputs as read."""
 
     def __cinit__(self, inputs, *, directory, FileNumbers numbers not None, uint32_t output_level=0,
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
@@ -452,7 +451,7 @@ cdef class Job:
         free(self.j.cut)
 
     def run(self):
-        """Does the work without the GIL; returns what was written, all of it synced. Raises with nothing left behind."""
+        """Runs the job without the GIL. Returns its outputs, synced, and its counters. If it raises, it leaves no file behind."""
         cdef Status st
         cdef JobC* j = &self.j
         cdef uint64_t began = lsm_now_ns()
@@ -483,7 +482,7 @@ cdef class Job:
         }
 
     def cancel(self):
-        """Asks a running job to give up soon."""
+        """Makes a running job stop soon."""
         lsm_store32(&self.j.cancelled, 1)
 
     @property

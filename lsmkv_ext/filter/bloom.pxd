@@ -1,4 +1,4 @@
-# The public filter, and the hasher that feeds it. The data plane itself probes through filter/kernel.
+# BlockedBloom, the public filter, and the hasher of its keys. The data plane itself uses filter/kernel.
 
 from libc.stdint cimport uint8_t, uint64_t
 
@@ -24,9 +24,9 @@ cdef class BlockedBloom:
     cdef FilterC f
     cdef uint8_t* bits            # owned; f.bits is the same address
     cdef size_t n_bytes
-    # Held by writers, and by readers that need a consistent copy. A probe takes no lock. Nobody waits for the GIL with it held.
+    # Held by writers, and by readers that need a consistent copy. Probes take no lock. No holder waits for the GIL.
     cdef pthread_mutex_t mutex
-    cdef bint made                # __init__ has run
+    cdef bint made                # __init__ or from_bytes has run
     cdef int _own(self, uint64_t n_blocks) except -1
     cdef void _add_hashes(self, const uint64_t* hashes, size_t n) noexcept nogil
     cdef bint _add_one(self, object key) except -1              # whether it was new

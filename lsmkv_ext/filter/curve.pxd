@@ -1,4 +1,4 @@
-# How many bits and which k a filter gets, and the false positive rate that follows.
+# The size and k of a filter, and its false positive rate.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -12,9 +12,9 @@ cdef uint32_t filter_millibits(double bits_per_key) except? 0       # ValueError
 cdef uint64_t filter_blocks_for(uint64_t n_keys, uint32_t millibits) noexcept nogil
 cdef uint32_t filter_k_for(uint32_t millibits) noexcept nogil
 
-# The rate that n_keys, n_blocks and k give for random keys: the mean over all fillings.
+# The expected rate for n_keys random keys in n_blocks blocks.
 cdef double filter_fpr(uint64_t n_keys, uint64_t n_blocks, uint32_t k) noexcept nogil
-# The same for many blocks and this many bits per key; k = 0 takes filter_k_for.
+# The same for a large filter with this many bits per key; k = 0 takes filter_k_for.
 cdef double filter_curve(double bits_per_key, uint32_t k) noexcept nogil
 cdef double filter_designed_fpr(const FilterC* f) noexcept nogil    # 1 where not usable
 

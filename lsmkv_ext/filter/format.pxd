@@ -1,4 +1,4 @@
-# A filter as it is stored: a header of 64 bytes, and the bits. Byte grid: docs/format.md. Reader and writer are both here.
+# The bytes of a stored filter: a header of 64 bytes, and the bits. Byte grid: docs/format.md. One encoder and one decoder.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -19,7 +19,7 @@ cdef enum:                    # FilterC.problem
     FILTER_UNKNOWN = 4        # version, kind or hash
     FILTER_BAD_GEOMETRY = 5
 
-# Writes FILTER_HEADER_SIZE bytes. Reads f.bits for their checksum; n_blocks == 0 writes a header that says "no filter".
+# Writes FILTER_HEADER_SIZE bytes, with the checksum of f.bits. n_blocks == 0 writes the header of an absent filter.
 cdef void filter_encode_header(const FilterC* f, char* out) noexcept nogil
 # Fills *f, which borrows `bits`. A filter that is damaged or unknown is not usable, and `problem` says why; the parameters
 # are filled in where the header is sound.

@@ -127,6 +127,6 @@ cdef void filter_choose(bint on) noexcept nogil:
 
 
 def spoil_next():
-    """For tests: the next filter that is filled loses the block of its last key, as by a fault of the machine."""
+    """For tests: zero the block of the last key in the next filter that is built, as faulty memory might."""
     global _spoil_next
     _spoil_next = True

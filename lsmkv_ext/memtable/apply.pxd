@@ -1,4 +1,4 @@
-# Operations into a memtable: a batch write and a replay both end here. Inline: it is the inner loop of both.
+# Applies an operation to a memtable, for batch writes and replay. Inline: it is the inner loop of both.
 
 from libc.stdint cimport uint64_t
 

@@ -1,8 +1,8 @@
 # The arena of a memtable: chunks of memory to which entries are appended.
 #
-# The memtable owns the chunks and frees them at its end. One writer appends; any number of readers walk the chunks without a
-# lock. An entry is complete before `used` covers it (release), and neither moves nor changes afterwards. The arena holds
-# nothing but entries, so it can be walked from its first byte.
+# The memtable owns the chunks and frees them when it ends. One writer appends; any number of readers walk the chunks without a
+# lock. An entry is complete before `used` covers it (release) and never moves or changes afterwards. The arena holds only
+# entries, so it can be walked from its first byte.
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,8 +1,8 @@
-# The hash index of a memtable: open addressing, one slot per distinct key, which names the newest entry of the key.
+# The hash index of a memtable: open addressing, one slot per distinct key, which points to the newest entry of the key.
 #
 # The memtable owns it. One writer; any number of readers without a lock. A slot is stored with release after its entry is
-# complete. An index never grows in place: a larger one takes over, and the smaller one stays for readers that are still in
-# it, until the memtable ends.
+# complete. An index never grows in place: a larger one replaces it, and the smaller one stays until the memtable ends, for
+# readers that still use it.
 
 from libc.stdint cimport uint64_t
 
@@ -16,8 +16,8 @@ ctypedef struct MemIndex:
 # NULL without memory.
 cdef MemIndex* index_new() noexcept nogil
 cdef void index_free(MemIndex* index) noexcept nogil        # with the retired ones
-# Replaces *current by a larger index. Returns the bytes it takes, or 0 without memory (nothing changed). `expected_keys` is 0
-# where unknown; an index that is sized for them takes at most `most_bytes`.
+# Replaces *current by a larger index. Returns its bytes, or 0 without memory (nothing changed). `expected_keys` is 0 where
+# unknown; an index sized for them takes at most `most_bytes`.
 cdef uint64_t index_grow(MemIndex** current, uint64_t expected_keys, uint64_t most_bytes) noexcept nogil
 
 

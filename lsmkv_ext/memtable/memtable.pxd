@@ -1,9 +1,9 @@
-# The memtable: an arena of entries, a hash index for point lookups, an order on demand, and range tombstones beside them.
+# The memtable: an arena of entries, a hash index for point lookups, a sorted order made on demand, and range tombstones.
 #
-# One writer at a time: a short write under the GIL, any other with the engine's writer's turn. Any number of readers, without
-# a lock. Older versions of a key stay chained behind the newest, so a pinned memtable still answers for its snapshots.
+# One writer at a time: a short write holds the GIL throughout, any other holds the writer's turn of the engine. Any number of
+# readers, without a lock. Older versions of a key stay chained behind the newest, for snapshots that pin the memtable.
 #
-# GIL-protected: writes of a writer that has not taken a turn
+# GIL-protected: short writes, which take no turn
 
 from libc.stdint cimport uint64_t
 
@@ -17,38 +17,38 @@ ctypedef struct MemC:
     ArenaChunk* last
     MemIndex* index
     uint64_t n_index            # distinct keys
-    uint64_t expected_keys      # that it will hold when full; 0: unknown
+    uint64_t expected_keys      # distinct keys of a full memtable; 0: unknown
     uint64_t n_entries
     uint64_t n_deletes
     uint64_t used               # bytes of entries, indexes and range tombstones
     uint64_t chunk_size
-    uint64_t min_seq            # the largest number there is, where nothing was written
+    uint64_t min_seq            # UINT64_MAX where nothing was written
     uint64_t max_seq
     MemRangeTombstone* range_tombstones   # newest first
-    RangeNode* range_tree       # of all but the last few
-    int range_tail              # how many those are
+    RangeNode* range_tree       # of all but the newest range_tail
+    int range_tail
     uint64_t n_range_tombstones
     uint64_t range_key_bytes
     LatestOrder latest
 
 # The writer's functions return 0, or -1 without memory (nothing changed).
 
-# Makes room: the insert that follows cannot fail.
+# Makes room for an entry: the insert that follows cannot fail.
 cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil
-# Where value is NULL, its vlen bytes are at mem_value_place already.
+# Where value is NULL, the caller has written its vlen bytes to mem_value_place.
 cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen,
                     uint64_t seq, int op, uint64_t hash) noexcept nogil
-# After mem_reserve: where the value of the next insert goes, for a caller that writes it there in pieces.
+# After mem_reserve: where the value of the next insert goes, for a caller that writes it piece by piece.
 cdef char* mem_value_place(const MemC* m, size_t klen) noexcept nogil
 cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const char* stop, size_t stop_len,
                           uint64_t seq) noexcept nogil
 
-# Bytes that the memtable takes now, and more while it is flushed.
+# Bytes that the memtable takes, with those that its flush will take.
 cdef uint64_t mem_weight(const MemC* m) noexcept nogil
 # Newest version with seq <= snapshot, or NULL. Callers interpret tombstones.
 cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t hash, uint64_t snapshot) noexcept nogil
 cdef void mem_prefetch(const MemC* m, uint64_t hash) noexcept nogil
-# Largest seq <= snapshot of a range tombstone over key, or 0. `steps`: NULL, or where to count them.
+# Largest seq <= snapshot of a range tombstone over key, or 0. `steps`: NULL, or a counter of comparisons.
 cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
                                size_t* steps=*) noexcept nogil
 # The order of everything appended before (chunk, offset); the caller releases it. NULL without memory.

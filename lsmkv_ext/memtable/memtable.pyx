@@ -31,8 +31,8 @@ from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr, lsm_prefetch, lsm_
 from lsmkv_ext.port.pthread cimport pthread_mutex_destroy, pthread_mutex_init
 
 cdef enum:
-    # A flush takes besides: per entry two sort items, and two hashes for the filter; per range tombstone its place in the
-    # list and in the sweep; per byte of its keys the section, in which each key may stand twice, and the section compressed.
+    # Further memory of a flush. Per entry: two sort items and two hashes for the filter. Per range tombstone: its items in the
+    # list and the sweep. Per byte of its keys: the section, which may have each key twice, and the section compressed.
     FLUSH_PER_ENTRY = 2 * 16 + 16
     FLUSH_PER_RANGE = 256
     FLUSH_PER_RANGE_BYTE = 4
@@ -68,7 +68,7 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     mask = m.index.mask
     i = hash & mask
     lsm_prefetch(&slots[i])
-    # Not published: readers stop at `used`.
+    # Not visible yet: readers stop at `used`.
     e = <MemEntry*>(m.last.base + m.last.used)
     e.hash = hash
     e.seq = seq
@@ -127,7 +127,7 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
     lsm_store_ptr(<void**>&m.range_tombstones, d)
     m.range_tail += 1
     if m.range_tail >= RANGE_LEAF:
-        # Without memory the tail stays longer, and reads take longer.
+        # Without memory the tail stays, and reads are slower.
         head = range_tree_grow(m.range_tree, d, m.range_tail, &m.used)
         if head != NULL:
             m.range_tail = 0
@@ -167,7 +167,7 @@ cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t ha
 
 cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
                                size_t* steps=NULL) noexcept nogil:
-    # In this order: then the list always reaches the tree.
+    # The tree first: the newer list then always reaches head.newest.
     cdef RangeNode* head = <RangeNode*>lsm_load_ptr(<void**>&m.range_tree)
     cdef MemRangeTombstone* d = <MemRangeTombstone*>lsm_load_ptr(<void**>&m.range_tombstones)
     cdef uint64_t seq = range_list_cover(d, head.newest if head != NULL else NULL, key, klen, snapshot, steps)
@@ -192,7 +192,7 @@ cdef class Memtable:
             raise MemoryError("memtable")
         pthread_mutex_init(&self.c.latest.mutex, NULL)
         self.c.min_seq = <uint64_t>-1
-        # A little over the buffer size: most memtables are one chunk.
+        # A little more than the buffer size: most memtables are one chunk.
         self.c.chunk_size = (write_buffer_size + write_buffer_size // 64 + 65536 + 4095) & ~<uint64_t>4095
         self.c.first = chunk_new(self.c.chunk_size)
         self.c.last = self.c.first

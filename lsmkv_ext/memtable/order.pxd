@@ -1,8 +1,8 @@
 # The sorted order of a memtable, made on demand.
 #
-# The first request sorts what was appended since the last one into a new run, and merges runs of similar size: a scan after
-# each put stays cheap, and a flush sorts everything once, without the GIL. Runs and orders are immutable and reference
-# counted. They point into the arena, so they are used only while the memtable lives.
+# A request sorts the entries appended since the last one into a new run, and merges runs of similar size: a scan after each put
+# stays cheap, and a flush sorts everything once, without the GIL. Runs and orders are immutable and reference counted. They
+# point into the arena, so they are valid only while the memtable lives.
 
 from libc.stdint cimport uint64_t
 
@@ -13,7 +13,7 @@ from lsmkv_ext.port.pthread cimport pthread_mutex_t
 ctypedef struct MemRun:         # sorted by (key, newest first); shared by orders
     int refs
     size_t n
-    size_t skip                 # where the prefixes are cut: all keys share their first `skip` bytes
+    size_t skip                 # all keys share their first `skip` bytes; the prefixes start there
     SortItem* items             # n items somewhere in `room`
     SortItem* room              # owned
     size_t capacity             # of the room
@@ -32,8 +32,8 @@ ctypedef struct LatestOrder:    # embedded in the memtable
     pthread_mutex_t mutex       # guards `order`; held while sorting
     MemOrder* order             # owns a reference; NULL before the first request
 
-# The order of at least everything before (chunk, offset), which the caller releases. `n_entries` counts the entries of the
-# arena. NULL without memory.
+# An order of at least the entries before (chunk, offset), which the caller releases. `n_entries` is the arena's entry count.
+# NULL without memory.
 cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
                             size_t offset) noexcept nogil
 cdef void mem_order_release(MemOrder* order) noexcept nogil     # NULL is fine

@@ -8,7 +8,7 @@ from lsmkv_ext.port.pages cimport lsm_pages_alloc, lsm_pages_free
 from lsmkv_ext.port.pthread cimport pthread_mutex_lock, pthread_mutex_unlock
 
 cdef enum:
-    SETTLED = 64                # entries after which a shorter common prefix no longer cuts all prefixes at once
+    SETTLED = 64                # entries after which a shorter common prefix is applied to all items only at the end
     PREFETCH_DISTANCE = 6       # entries
 
 
@@ -47,8 +47,8 @@ cdef MemRun* run_new(size_t capacity) noexcept nogil:
 
 
 cdef bint run_gather(MemRun* run, ArenaChunk* chunk, size_t at, ArenaChunk* end_chunk, size_t end_offset) noexcept nogil:
-    """Fills the run from its end with the entries between two places in the arena, newest first, and cuts their prefixes on the
-    way: the arena may be larger than any cache, so it is read once. Returns what cut_prefixes does."""
+    """Fills the run, from its end, with the entries between two positions of the arena, newest first, and cuts their prefixes in
+    the same pass: the arena may exceed any cache. Returns what cut_prefixes does."""
     cdef size_t limit, klen, shared, length = 0
     cdef SortItem* item = run.room + run.capacity
     cdef const char* first = NULL
@@ -70,7 +70,7 @@ cdef bint run_gather(MemRun* run, ArenaChunk* chunk, size_t at, ArenaChunk* end_
             while shared < run.skip and shared < klen and key[shared] == first[shared]:
                 shared += 1
             if shared < run.skip:
-                # The first few entries mostly settle it. Where they do not, all prefixes are cut again at the end.
+                # The first entries mostly decide. Where they do not, all prefixes are cut again at the end.
                 run.skip = shared
                 cut_again = cut_again or run.n > SETTLED
                 if not cut_again:
@@ -91,7 +91,7 @@ cdef bint run_gather(MemRun* run, ArenaChunk* chunk, size_t at, ArenaChunk* end_
 
 
 cdef MemRun* run_build(ArenaChunk* chunk, size_t offset, ArenaChunk* end_chunk, size_t end_offset, size_t most) noexcept nogil:
-    """Sorts the entries between two places in the arena, at most `most` of them."""
+    """Sorts the entries between two positions of the arena, at most `most` of them."""
     cdef MemRun* run = run_new(most)
     cdef SortItem* scratch
     cdef bint decisive
@@ -116,7 +116,7 @@ cdef MemRun* run_merge(MemRun* a, MemRun* b) noexcept nogil:
     cdef size_t skip
     if out == NULL:
         return NULL
-    # Both runs share their own common prefixes, as far as the two agree.
+    # The prefix that all keys of both runs share.
     pair[0] = a.items[0]
     pair[1] = b.items[0]
     skip = common_prefix(pair, 2, 0)
@@ -207,9 +207,9 @@ cdef bint covers(MemOrder* order, ArenaChunk* chunk, size_t offset) noexcept nog
     return False
 
 
-cdef MemRun* run_of_rest(const MemOrder* old, ArenaChunk* first, uint64_t n_entries, ArenaChunk* chunk,
-                         size_t offset) noexcept nogil:
-    """A run of the entries behind `old` (NULL: from the first on) and before (chunk, offset)."""
+cdef MemRun* run_of_new(const MemOrder* old, ArenaChunk* first, uint64_t n_entries, ArenaChunk* chunk,
+                        size_t offset) noexcept nogil:
+    """A run of the entries after `old` (NULL: from the first on) and before (chunk, offset)."""
     cdef int i
     if old == NULL:
         return run_build(first, 0, chunk, offset, n_entries)
@@ -225,10 +225,10 @@ cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64
     cdef MemRun* fresh
     pthread_mutex_lock(&latest.mutex)
     old = order = latest.order
-    # An order made for a later moment serves too: iterators compare sequence numbers.
+    # A newer order will do: iterators compare sequence numbers.
     if old == NULL or not covers(old, chunk, offset):
         # The count is read after (chunk, offset), so it is never too small.
-        fresh = run_of_rest(old, first, lsm_load64(n_entries), chunk, offset)
+        fresh = run_of_new(old, first, lsm_load64(n_entries), chunk, offset)
         order = NULL
         if fresh != NULL:
             order = order_extend(old, fresh, chunk, offset) if fresh.n else order_keep(old, fresh, chunk, offset)
@@ -254,7 +254,7 @@ cdef inline bint item_same_key(const MemRun* run, size_t i, size_t j) noexcept n
 
 
 cdef inline ssize_t last_version(const MemRun* run, ssize_t at, ssize_t direction) noexcept nogil:
-    """The farthest version of the same key in a direction, 1 or -1. Steps grow: a counter that is written all the time has
+    """The last version of the same key in a direction, 1 or -1. Galloping search: a key that is written all the time has
     thousands of versions."""
     cdef ssize_t limit = <ssize_t>run.n if direction > 0 else -1
     cdef ssize_t same = at, other = at + direction, step = direction, mid
@@ -356,7 +356,7 @@ cdef size_t run_lower_bound(const MemRun* run, const char* key, size_t klen) noe
 
 
 cdef inline void prefetch_entry(const MemRun* run, size_t i) noexcept nogil:
-    """Three lines: an entry with a value of about a hundred bytes."""
+    """Prefetches three lines: an entry with a value of about a hundred bytes."""
     cdef const char* p = <const char*>run.items[i].entry
     lsm_prefetch(p)
     lsm_prefetch(p + 64)

@@ -1,4 +1,4 @@
-# Logs into memtables. A piece at a time: tiny operations take ten times the room in memory that they take in a log.
+# Replays logs into memtables, a piece at a time: small operations take ten times as much memory as log.
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
@@ -23,7 +23,7 @@ from lsmkv_ext.wal.reader cimport (
 
 
 cdef int insert_large(LogFile* file, MemC* m, const Operation* op, uint64_t hash_seed) noexcept nogil:
-    """Moves a large value piece by piece and frees the log's window behind it: the value is in memory once."""
+    """Moves a large value piece by piece and frees the window of the log as it goes: the value is in memory only once."""
     cdef size_t done = 0, part
     cdef char* place
     if mem_reserve(m, op.klen, op.vlen) != 0:
@@ -51,7 +51,7 @@ cdef int apply_next(LogFile* file, OpCursor* ops, MemC* m, uint64_t hash_seed, S
 
 
 cdef uint64_t flush_cost(OpCursor ops) noexcept nogil:
-    """Bytes that a flush takes for the block of the next value, where that is large: the block, and the block compressed."""
+    """Bytes that a flush takes for the block of the next value, if that is large: the block, raw and compressed."""
     cdef Operation op
     if ops.end - ops.p < READ_WINDOW or ops_next(&ops, &op) != NULL or op.op != OP_PUT or op.vlen > LARGE_VALUE:
         return 0
@@ -77,8 +77,8 @@ cdef int next_record(LogFile* file, OpCursor* ops, Status* st) noexcept nogil:
 
 cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, MemC* m, uint64_t hash_seed, uint64_t room,
               Status* st) noexcept nogil:
-    """Applies operations up to `stop`, or until the memtable outweighs the log's bytes that went into it by more than `room`.
-    (A record larger than the usual window lies in memory in place of those bytes.)"""
+    """Applies operations up to `stop`, or until the memtable takes `room` more than the log bytes applied. (A record larger than
+    the usual window does not count as applied: the window that holds it is in memory too.)"""
     cdef uint64_t began = bytes_applied(file, ops)
     cdef uint64_t applied
     while True:
@@ -124,7 +124,7 @@ cdef class LogReplay:
         return bytes_applied(&self.reader.file, &self.ops)
 
     def fill(self, Memtable memtable not None, uint64_t room):
-        """Apply operations until all are done, or `memtable` outweighs the log's bytes that this call put into it by `room`.
+        """Apply operations until all are done, or `memtable` takes `room` more bytes than the log bytes that this call applied.
 
         This may cut a batch in two: the memtables must become visible together.
         """

@@ -1,7 +1,7 @@
-# Sorting the entries of a memtable by (key, newest first).
+# Sorts the entries of a memtable by (key, newest first).
 #
-# An item carries 8 bytes of its key, the prefix, so that most comparisons read no entry. All items of an array are cut at the
-# same place, `skip`: behind the bytes that all of their keys share.
+# An item has 8 bytes of its key, the prefix: most comparisons read no entry. The prefixes of an array all start at `skip`, after
+# the bytes that all of its keys share.
 
 from libc.stdint cimport uint64_t
 
@@ -12,13 +12,13 @@ ctypedef struct SortItem:
     uint64_t prefix             # key bytes [skip, skip + 8), big-endian, zero padded
     MemEntry* entry
 
-# Length of the prefix that all n keys share, of which the caller knows the first `known` bytes.
+# Length of the prefix that all n keys share; the caller knows that it is at least `known`.
 cdef size_t common_prefix(const SortItem* a, size_t n, size_t known) noexcept nogil
-# Cuts the prefixes at `skip`. Returns whether they decide: all keys have one length and end within them, so equal prefixes are
-# equal keys.
+# Sets the prefixes to the bytes at `skip`. Returns whether they are decisive: all keys have the same length and end within them,
+# so equal prefixes mean equal keys.
 cdef bint cut_prefixes(SortItem* a, size_t n, size_t skip) noexcept nogil
-# Sorts n items that come newest first and whose prefixes are cut at `skip`; `decisive` is what cut_prefixes returned.
-# `scratch` has room for n items.
+# Sorts n items that are newest first and whose prefixes start at `skip`; `decisive` is what cut_prefixes returned. `scratch` has
+# room for n items.
 cdef void sort_items(SortItem* a, SortItem* scratch, size_t n, size_t skip, bint decisive) noexcept nogil
 
 

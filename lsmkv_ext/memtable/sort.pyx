@@ -110,8 +110,8 @@ cdef SortItem* radix_sort(SortItem* a, SortItem* scratch, size_t n) noexcept nog
 
 
 cdef void sort_group(SortItem* a, SortItem* scratch, size_t n, size_t skip, uint64_t prefix) noexcept nogil:
-    """Sorts items of equal prefix, by the bytes behind it where all keys are longer. Keys that end within the prefix are zero
-    padded, so they need whole comparisons."""
+    """Sorts items of equal prefix by the bytes after it, where all keys are longer. Keys that end within the zero-padded prefix
+    are compared whole."""
     cdef size_t i, deeper
     cdef bint deep = True
     for i in range(n):

@@ -1,11 +1,10 @@
 # The range tombstones of a memtable. The newest one over a key is found in a few steps, however many there are.
 #
-# They form a list, newest first. Those that came one after another are flattened into a node: disjoint spans in key order,
-# each with the newest sequence number over it. The last few are in no node yet. Two nodes of equal rank are joined, as a
-# binary counter carries, so the number of nodes is about the logarithm of the number of range tombstones. A joined node keeps
-# its halves, for snapshots that see only part of it.
+# They form a list, newest first. Consecutive ones are flattened into a node: disjoint spans in key order, each with the newest
+# sequence number over it. The newest few are in no node yet. Two nodes of equal rank are joined, as a binary counter carries,
+# so n range tombstones make about log n nodes. A joined node keeps its halves, for snapshots that see only part of it.
 #
-# The memtable owns list and nodes and frees them at its end. One writer, whose sequence numbers only grow; any number of
+# The memtable owns list and nodes and frees them when it ends. One writer, whose sequence numbers only grow; any number of
 # readers without a lock: a published node never changes.
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -26,7 +25,7 @@ ctypedef struct Span:           # keys are borrowed from the range tombstones
     uint64_t seq
 
 ctypedef struct RangeNode:
-    RangeNode* before           # the node of the range tombstones before these, or NULL
+    RangeNode* before           # the node of older range tombstones, or NULL
     RangeNode* newer            # owned halves, NULL in a leaf
     RangeNode* older
     const MemRangeTombstone* newest
@@ -39,10 +38,10 @@ ctypedef struct RangeNode:
 cdef enum:
     RANGE_LEAF = 16             # range tombstones in a leaf; fewer are compared one by one
 
-# Puts a leaf of the newest `count` range tombstones on top of `head`, joins nodes of equal rank and returns the new head;
-# NULL without memory. Adds the bytes it takes to *used.
+# Adds a leaf of the newest `count` range tombstones before `head`, joins nodes of equal rank and returns the new head; NULL
+# without memory. Adds the bytes it takes to *used.
 cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil
-# Largest seq <= snapshot over key, or 0. `steps`: NULL, or where to count the spans and range tombstones compared.
+# Largest seq <= snapshot over key, or 0. `steps`: NULL, or a counter of the spans and range tombstones compared.
 cdef uint64_t range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
                                size_t* steps) noexcept nogil
 cdef uint64_t range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,

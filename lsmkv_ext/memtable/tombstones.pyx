@@ -14,7 +14,7 @@ cdef inline bint ends_by(const Span* s, const char* key, size_t klen) noexcept n
 # --- building --------------------------------------------------------------------------------------------------------
 
 cdef size_t overlay(const Span* upper, size_t n, const Span* lower, size_t m, Span* out) noexcept nogil:
-    """Writes all of `upper`, and of `lower` what `upper` leaves uncovered. Returns the number of spans: at most 2n + m."""
+    """Writes `upper`, and the parts of `lower` that `upper` does not cover. Returns the number of spans, at most 2n + m."""
     cdef size_t i = 0, j = 0, k = 0
     cdef Span rest
     if m:

@@ -1,8 +1,8 @@
 # malloc, realloc and free for background work: the buffers of a table builder, the index of an open table. Large pieces have
-# pages of their own (port/pages), which go back to the system at once. glibc raises its own threshold for mapping with each
-# large piece that is freed, so it would keep them.
+# pages of their own (port/pages) and go back to the system when freed. glibc would keep them: each large piece that is freed
+# raises its mmap threshold.
 #
-# A sanitizer build takes everything from malloc, where it sees an access past the end.
+# A sanitizer build takes everything from malloc, where the sanitizer detects an access past the end.
 
 from lsmkv_ext.port.pages cimport lsm_map_pages
 

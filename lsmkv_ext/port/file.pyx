@@ -23,8 +23,8 @@ cdef extern from "<sys/stat.h>" nogil:
 
 
 cdef void _occupy_standard_streams() noexcept nogil:
-    # Moving a descriptor up after opening it leaves a moment in which another thread's print lands in our file. So a stream
-    # that the program has closed becomes /dev/null, and stays so: closing it later could close what the program opened since.
+    # If a file got descriptor 0 to 2, even for a moment, another thread's print could go to it. So a closed standard stream
+    # becomes /dev/null, for good: closing it later could close a file that the program opened since.
     cdef int stream, got
     for stream in range(3):
         if fcntl(stream, F_GETFD) < 0 and errno == EBADF:
@@ -48,7 +48,7 @@ cdef int _open_flags(const char* path, int flags, int* fd) noexcept nogil:
         if errno != EINTR:
             return errno
     if got <= 2:
-        # Another thread closed a stream since, or there is no /dev/null.
+        # Another thread closed a stream meanwhile, or there is no /dev/null.
         moved = fcntl(got, F_DUPFD_CLOEXEC, 3)
         err = errno
         c_close(got)

@@ -1,5 +1,5 @@
-# The interpreter's finalization. From its start one thread runs Python code; every other thread stops for good when it next
-# asks for the GIL, and keeps the locks it holds. So no thread may be started or awaited. Exit hooks run before that.
+# The finalization of the interpreter. Once it starts, one thread runs Python code; every other thread hangs when it next needs
+# the GIL, with the locks it holds. So no thread may be started or joined. Exit hooks run before it.
 
 cdef extern from *:
     """

@@ -1,6 +1,6 @@
-"""Locks, conditions and threads that know of the interpreter's finalization.
+"""Locks, conditions and threads that are safe while the interpreter finalizes.
 
-While it finalizes, a call that would block for ever raises ClosedError instead.
+A call that would then block forever raises ClosedError instead.
 """
 
 import _thread
@@ -31,7 +31,7 @@ def start_thread(thread):
 
 
 class RLock(_thread.RLock):
-    """An RLock that ignores a holder that has stopped: nobody else runs."""
+    """An RLock that, during finalization, ignores other holders: their threads have stopped."""
 
     def __enter__(self):
         return self.acquire(not lsm_finalizing())
@@ -42,7 +42,7 @@ class RLock(_thread.RLock):
 
 
 class CommitLock(RLock):
-    """An RLock that raises ClosedError instead: a holder that has stopped left a change half made."""
+    """An RLock that, during finalization, raises ClosedError if it is held: the holder stopped in the middle of a change."""
 
     def __enter__(self):
         if not self.acquire(not lsm_finalizing()):

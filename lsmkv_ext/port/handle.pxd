@@ -1,10 +1,10 @@
 # A handle: one open database, shared by the engine and by everything made from it.
 #
-# It answers whether calls are still allowed (the database is open, and this process opened it), counts the calls that are
-# inside, and knows the dependents: snapshots, iterators and cursors. Each of them holds a reference, so a handle outlives its
-# database; a dependent that is used after close raises instead of touching freed memory.
+# It knows whether calls are allowed (the database is open, and this process opened it), the number of calls in flight, and the
+# dependents: snapshots, iterators and cursors. Each dependent holds a reference, so a handle outlives its database; a dependent
+# that is used after close raises instead of touching freed memory.
 #
-# A call that may release the GIL counts itself in `inflight` for as long, so that close can wait for it.
+# A call that may release the GIL counts itself in `inflight` meanwhile; close waits for it.
 #
 # GIL-protected: every field of HandleC, and the list of dependents
 
@@ -26,9 +26,9 @@ ctypedef struct HandleC:
     int inflight
     void* first_dependent       # borrowed Dependent objects
     ReadCounters reads          # of the database and of its dependents
-    uint64_t visible            # the sequence number up to which reads of the newest state look
+    uint64_t visible            # the newest visible sequence number
 
-cdef int fork_count             # how many forks lead from the process that imported this module to the present one
+cdef int fork_count             # forks between the process that imported this module and this one
 
 cdef HandleC* handle_new() except NULL
 cdef void handle_unref(HandleC* handle) noexcept
@@ -41,15 +41,15 @@ cdef inline int handle_check(const HandleC* handle) except -1:
     return 0
 
 
-# What is made from a database and ends with it. Until `join` it belongs to a handle that is closed.
+# An object made from a database that ends with it. Before `join` it has a closed handle.
 cdef class Dependent:
     cdef HandleC* handle                  # owns a reference
     cdef void* next_dependent
     cdef void* prev_dependent
     cdef int join(self, HandleC* handle) except -1
     cdef void leave(self) noexcept        # removes it from the list; idempotent
-    cdef void release(self) noexcept      # frees what it pins; close calls it once, GIL held, no call inside
+    cdef void release(self) noexcept      # frees what it pins; close calls it once, with the GIL held and no call in flight
 
-# Refuses new calls, waits for those inside, releases the dependents. Returns False where the interpreter finalizes while a
-# stopped thread is still inside: what that thread uses must stay.
+# Refuses new calls, waits for those in flight, releases the dependents. Returns False where the interpreter finalizes while a
+# stopped thread is still in a call: what that thread uses must stay.
 cdef int handle_close(HandleC* handle) except -1

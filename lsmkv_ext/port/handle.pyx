@@ -1,4 +1,4 @@
-"""Whether a database may still be used, and what depends on it."""
+"""The handle of an open database, and the base of its dependents."""
 
 from libc.stdlib cimport calloc, free
 
@@ -21,9 +21,9 @@ if pthread_atfork(NULL, NULL, in_child) != 0:
     raise MemoryError("pthread_atfork")
 
 
-cdef HandleC nowhere              # the handle of dependents that have not joined one
-nowhere.refs = 1
-nowhere.closed = True
+cdef HandleC no_handle              # the handle of dependents that have not joined one
+no_handle.refs = 1
+no_handle.closed = True
 
 
 cdef HandleC* handle_new() except NULL:
@@ -71,8 +71,8 @@ cdef class Dependent:
     """Base of snapshots, iterators and cursors: what is made from a database and ends with it."""
 
     def __cinit__(self, *args, **kwargs):
-        self.handle = &nowhere
-        nowhere.refs += 1
+        self.handle = &no_handle
+        no_handle.refs += 1
 
     cdef int join(self, HandleC* handle) except -1:
         self.leave()

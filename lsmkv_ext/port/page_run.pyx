@@ -44,7 +44,7 @@ cdef void _unlock() noexcept nogil:
 
 
 pthread_mutex_init(&mutex, NULL)
-# A thread that fork does not copy must not leave the child a locked lock.
+# Without this, a lock held by another thread during a fork would stay locked in the child.
 pthread_atfork(_lock, _unlock, _unlock)
 
 

@@ -1,8 +1,7 @@
 # Memory in whole pages, and mappings of files: the one place that declares mmap and madvise.
 #
-# Large pieces have pages of their own, which go back to the system when they are freed. malloc would keep them: a thread frees
-# into its own heap, below whatever still lives there. Random access to more than a few MiB wants huge pages, or each cache miss
-# costs a page walk besides.
+# Large pieces have pages of their own, which go back to the system when freed; malloc may keep them below live pieces of its
+# heap. Random access to more than a few MiB needs huge pages, or each cache miss also costs a page walk.
 
 from libc.stdint cimport uint64_t
 
@@ -98,4 +97,4 @@ cdef extern from * nogil:
     void* lsm_pages_alloc(size_t n) noexcept
     # The same, aligned to two cache lines: the processor fetches a line with its neighbour.
     void* lsm_lines_alloc(size_t n) noexcept
-    void lsm_pages_free(void* p, size_t n) noexcept         # of either; n as it was asked for; NULL is fine
+    void lsm_pages_free(void* p, size_t n) noexcept         # of either; n as allocated; NULL is fine

@@ -1,12 +1,11 @@
-# Memory for cached blocks: slots on huge pages, because a lookup touches a random block and with 4 KiB pages each cache miss
-# costs a page walk besides.
+# Memory for cached blocks: slots on huge pages. A lookup reads a random block, and with 4 KiB pages each cache miss also costs a
+# page walk.
 #
 # A region is 2 MiB, aligned to that and cut into slots of one size class; masking a slot's address gives its region's header.
 # One pool serves the process, under a mutex of its own.
 #
-# Empty regions stay while the caches may fill them again: a compaction empties whole regions that the blocks of its output
-# need at once, and the page fault of a fresh region takes milliseconds in a virtual machine. Regions beyond the caches'
-# budgets are unmapped.
+# Empty regions are kept within the budgets of the caches: a compaction empties regions that the blocks of its outputs need soon,
+# and faulting in a new region takes milliseconds in a virtual machine. Regions beyond the budgets are unmapped.
 
 from libc.stdint cimport int64_t
 
@@ -16,5 +15,5 @@ cdef enum:
 # At least n bytes (n <= SLAB_MAX), 16-byte aligned, or NULL; *got is the size of the slot.
 cdef void* slab_alloc(size_t n, size_t* got) noexcept nogil
 cdef void slab_free(void* p) noexcept nogil
-# Changes the bytes that all caches together may hold; regions, full or empty, may take that much.
+# Adds `change` to the budget: the bytes that all regions, full or empty, may take.
 cdef void slab_budget(int64_t change) noexcept nogil

@@ -53,7 +53,7 @@ cdef void _start() noexcept:
     cdef size_t size = 512
     memset(&pool, 0, sizeof(Pool))
     pthread_mutex_init(&pool.lock, NULL)
-    # A thread that fork does not copy must not leave the child a locked lock.
+    # Without this, a lock held by another thread during a fork would stay locked in the child.
     pthread_atfork(_lock, _unlock, _unlock)
     while size < SLAB_MAX and n_classes < N_CLASSES - 1:
         SIZES[n_classes] = size

@@ -1,9 +1,9 @@
-# "Known synced" slots: two places in a file where its writer stores, in turn, how much of a file is known to be on disk. Logs,
-# SYNCED and manifests have such slots; a SlotLayout says how theirs look. Byte grids: docs/format.md.
+# Sync slots: two places in a file where a writer stores, alternately, how much of a file is known to be on disk. Logs, SYNCED and
+# manifests have such slots; a SlotLayout describes theirs. Byte grids: docs/format.md.
 #
-# A slot is a row of u64 fields and their XXH3. The stores are counted from 1; odd ones go to slot B, even ones to slot A, and the
-# good slot with the larger count holds. A store that a kill cuts short spoils one slot and leaves the other good. Nobody syncs
-# the slots: they may lag, they never run ahead.
+# A slot is a row of u64 fields and their XXH3. Stores are counted from 1; odd ones go to slot B, even ones to slot A, and the
+# good slot with the larger count is valid. A store interrupted by a kill damages one slot and leaves the other good. The slots
+# are never synced: they may lag behind, but are never ahead.
 
 from libc.stdint cimport uint64_t
 
@@ -20,11 +20,11 @@ ctypedef struct SlotLayout:
     int number_at           # offset of the field in a slot, or NO_FIELD: the seed stands for the file's number
     int synced_at
     int count_at
-    int checksum_at         # behind all fields
+    int checksum_at         # after all fields
     uint64_t seed
 
 ctypedef struct SyncSlot:
-    uint64_t number         # of the file that is meant; 0 without that field
+    uint64_t number         # of the file described; 0 without that field
     uint64_t synced         # offset
     uint64_t count
 

@@ -3,7 +3,7 @@
 Python raises KeyboardInterrupt in the main thread between any two steps of Python code: between the halves of a commit,
 between taking a lock and entering the `with` that releases it (3.14), or in a loop inside that `with`, which then does not
 release it (3.13 and 3.14). So work that commits or takes a lock runs in a thread of its own, where no signal handler runs, and
-the main thread waits. This module is compiled because its own steps must not be interrupted either.
+the main thread waits. This module is compiled: its own steps cannot be interrupted.
 """
 from cpython.exc cimport PyErr_CheckSignals
 

@@ -1,4 +1,4 @@
-# Cursor stands on an entry, as RocksDB's iterators do; Iterator (read/iterator) stands between two.
+# A Cursor is on an entry, as RocksDB's iterators are; an Iterator (read/iterator) is between two.
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.port.handle cimport HandleC
@@ -7,8 +7,8 @@ from lsmkv_ext.read.scan cimport Scan
 
 
 cdef class Cursor(Scan):
-    cdef int on                 # the item it stands on, -1 none
-    cdef bint settle(self) noexcept
+    cdef int on                 # index of the current item, -1 = none
+    cdef bint enter_chunk(self) noexcept
     cdef bint seek_key(self, int direction, object target) except -1
     cdef bint seek_edge(self, int direction) except -1
     cdef bint move(self, int direction) except -1

@@ -10,7 +10,7 @@ from lsmkv_ext.errors import IteratorInvalidError
 @cython.no_gc
 cdef class Cursor(Scan):
     """Cursor()\n--\n\n\
-    Stands on a key, or on none (`valid` is False). `DB.cursor` returns it.
+    is on a key, or on none (`valid` is False). `DB.cursor` returns it.
 
     A cursor belongs to one thread at a time. Its calls raise `CorruptionError` if a block is damaged, `IOError` if the
     disk fails, and `ClosedError` after a close.
@@ -23,15 +23,15 @@ cdef class Cursor(Scan):
 
     @property
     def valid(self):
-        """Whether the cursor stands on a key.
+        """Whether the cursor is on a key.
 
         >>> db.cursor().valid
         False
         """
         return self.open_ and self.on >= 0
 
-    cdef bint settle(self) noexcept:
-        """On the first item of a new chunk. False: there is none."""
+    cdef bint enter_chunk(self) noexcept:
+        """Moves to the first item of a new chunk; False where there is none."""
         self.on = 0 if self.n_items else -1
         return self.on >= 0
 
@@ -40,13 +40,13 @@ cdef class Cursor(Scan):
         self.check()
         self.on = -1
         self.from_key(direction, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
-        return self.settle()
+        return self.enter_chunk()
 
     cdef bint seek_edge(self, int direction) except -1:
         self.check()
         self.on = -1
         self.from_bound(direction)
-        return self.settle()
+        return self.enter_chunk()
 
     def seek(self, target):
         """Move to the first key >= `target`. Returns whether there is one.
@@ -85,25 +85,25 @@ cdef class Cursor(Scan):
     cdef bint move(self, int direction) except -1:
         self.check()
         if self.on < 0:
-            raise IteratorInvalidError("the cursor stands on no entry: seek first")
+            raise IteratorInvalidError("the cursor is on no entry: seek first")
         if direction == self.chunk_direction:
             if self.on + 1 < self.n_items:
                 self.on += 1
                 return True
             self.on = -1
-            self.go_on()
+            self.next_chunk()
         elif self.on > 0:
             self.on -= 1
             return True
         else:
             self.on = -1
-            self.turn()
-        return self.settle()
+            self.reverse()
+        return self.enter_chunk()
 
     def next(self):
         """Move to the next key. Returns whether there is one.
 
-        Raises `IteratorInvalidError` if the cursor stands on no key.
+        Raises `IteratorInvalidError` if the cursor is on no key.
 
         >>> db.put(b"ada", b"1815")
         >>> cursor = db.cursor()
@@ -115,7 +115,7 @@ cdef class Cursor(Scan):
     def prev(self):
         """Move to the previous key. Returns whether there is one.
 
-        Raises `IteratorInvalidError` if the cursor stands on no key.
+        Raises `IteratorInvalidError` if the cursor is on no key.
 
         >>> db.put(b"ada", b"1815")
         >>> cursor = db.cursor()
@@ -127,11 +127,11 @@ cdef class Cursor(Scan):
     cdef int require_entry(self) except -1:
         self.check()
         if self.on < 0:
-            raise IteratorInvalidError("the cursor stands on no entry")
+            raise IteratorInvalidError("the cursor is on no entry")
         return 0
 
     def key(self):
-        """Return the key. Raises `IteratorInvalidError` if the cursor stands on none.
+        """Return the key. Raises `IteratorInvalidError` if the cursor is on none.
 
         >>> db.put(b"ada", b"1815")
         >>> cursor = db.cursor()
@@ -142,7 +142,7 @@ cdef class Cursor(Scan):
         return item_key(self, self.on)
 
     def value(self):
-        """Return the value of the key. Raises `IteratorInvalidError` if the cursor stands on none.
+        """Return the value of the key. Raises `IteratorInvalidError` if the cursor is on none.
 
         >>> db.put(b"ada", b"1815")
         >>> cursor = db.cursor()
@@ -153,7 +153,7 @@ cdef class Cursor(Scan):
         return item_value(self, self.on)
 
     def item(self):
-        """Return (key, value). Raises `IteratorInvalidError` if the cursor stands on no key.
+        """Return (key, value). Raises `IteratorInvalidError` if the cursor is on no key.
 
         >>> db.put(b"ada", b"1815")
         >>> cursor = db.cursor()

@@ -51,7 +51,7 @@ cdef dict table_step(const TraceStep* step):
     return out
 
 
-cdef list steps_told(ReadState state, const Trace* trace):
+cdef list step_dicts(ReadState state, const Trace* trace):
     cdef const TraceStep* step
     cdef dict out
     cdef list steps = []
@@ -96,6 +96,6 @@ cdef dict explain_lookup(ReadState state, uint64_t snapshot, bytes key, object p
             table_unpin(q.owner, q.pinned)
         if st.code != ST_OK:
             raise_read(state, &st, path)
-        return {"key": key, "found": bool(q.found), "sequence": snapshot, "steps": steps_told(state, &trace)}
+        return {"key": key, "found": bool(q.found), "sequence": snapshot, "steps": step_dicts(state, &trace)}
     finally:
         free(trace.steps)

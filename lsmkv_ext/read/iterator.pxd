@@ -1,4 +1,4 @@
-# Iterator stands between two entries, as plyvel's does; Cursor (read/cursor) stands on one.
+# An Iterator is between two entries, as plyvel's is; a Cursor (read/cursor) is on one.
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.port.handle cimport HandleC
@@ -13,13 +13,13 @@ cdef enum Shape:                # of what a step returns
 
 
 cdef class Iterator(Scan):
-    cdef int at                 # items of the chunk in front of the gap
+    cdef int at                 # items of the chunk before the position
     cdef int forward            # 1, or -1 for reverse=True
     cdef int shape
-    cdef bint started           # the first chunk was made
-    cdef object give(self, int i)
+    cdef bint started           # the first chunk was filled
+    cdef object make_item(self, int i)
     cdef int start(self) except -1
-    # Moves over one entry in a direction of key order: its place in the chunk, or -1 (with nothing moved) at the end.
+    # Moves over one entry, to larger keys (1) or smaller ones (-1). Returns its index in the chunk, or -1 at the end.
     cdef int step(self, int direction) except -2
 
 

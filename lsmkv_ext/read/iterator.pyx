@@ -26,7 +26,7 @@ cdef class Iterator(Scan):
     def __iter__(self):
         return self
 
-    cdef object give(self, int i):
+    cdef object make_item(self, int i):
         cdef object pair, key, value
         if self.shape == KEYS:
             return item_key(self, i)
@@ -44,7 +44,7 @@ cdef class Iterator(Scan):
         return pair
 
     cdef int start(self) except -1:
-        """The gap is at the start of the walk: the lower bound, or the upper one when reversed."""
+        """Moves to the start of the iteration: the lower bound, or the upper one for a reverse iterator."""
         self.started = True
         self.at = 0
         return self.from_bound(self.forward)
@@ -57,13 +57,13 @@ cdef class Iterator(Scan):
                 if not self.live:
                     return -1
                 self.at = 0
-                self.go_on()
+                self.next_chunk()
                 if self.n_items == 0:
                     return -1
             self.at += 1
             return self.at - 1
         if self.at == 0:
-            self.turn()
+            self.reverse()
             self.at = 0
             if self.n_items == 0:
                 return -1
@@ -75,15 +75,15 @@ cdef class Iterator(Scan):
     def __next__(self):
         cdef int i
         handle_check(self.handle)
-        # The usual step: within the chunk, onward.
+        # The usual step: onward within the chunk.
         if self.at < self.n_items and self.chunk_direction == self.forward:
             self.at += 1
-            return self.give(self.at - 1)
+            return self.make_item(self.at - 1)
         self.check()
         i = self.step(self.forward)
         if i < 0:
             raise StopIteration
-        return self.give(i)
+        return self.make_item(i)
 
     def next(self):
         """Return the next item and move past it. Raises `StopIteration` at the end.
@@ -107,7 +107,7 @@ cdef class Iterator(Scan):
         i = self.step(-self.forward)
         if i < 0:
             raise StopIteration
-        return self.give(i)
+        return self.make_item(i)
 
     def take(self, Py_ssize_t n):
         """Return up to `n` next items as a list. It is faster than as many calls of `next`.
@@ -126,7 +126,7 @@ cdef class Iterator(Scan):
                 i = self.step(self.forward)
                 if i < 0:
                     break
-                out.append(self.give(i))
+                out.append(self.make_item(i))
                 n -= 1
         except Exception:
             if not out or self.c.st.code == ST_OK:
@@ -169,7 +169,7 @@ cdef class Iterator(Scan):
         """
         self.check()
         self.started = True
-        # A chunk made backward from the end, with the gap in front of all of it.
+        # A chunk filled backward from the end; the position is before all of its items.
         self.at = 0
         self.from_bound(-self.forward)
 

@@ -1,8 +1,8 @@
-# The point lookup: memtables from the newest on, then L0 from the newest on, then one table of each deeper level, until a source
-# knows the key. A hot chain: it stays in one module. `explain` is the same lookup with a Trace.
+# The point lookup. It probes the memtables (newest first), the tables of L0 (newest first), then one table of each deeper level,
+# until a source has the key. A hot chain: it stays in one module. `explain` runs the same lookup with a Trace.
 #
-# Filters come first: a lookup sends for the lines of all filters that may know the key, then tests them all at once, then reads
-# only the tables that remain. multi_get does the same for a group of keys, stage by stage.
+# Filters come first: a lookup prefetches the filter lines of all candidate tables, tests them together, and reads only the tables
+# that pass. multi_get does the same for a group of keys, stage by stage.
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.block.memory cimport BlockC
@@ -18,13 +18,13 @@ cdef enum Answer:               # of one source about one key
     RANGE_DELETED = 3
     FAILED = 4                  # the Status says why
 
-ctypedef struct TraceStep:      # one source that was asked
+ctypedef struct TraceStep:      # one source that was probed
     int level                   # -1: a memtable
-    int memtable                # its index in the state
+    int memtable                # index of the memtable in the state
     TableC* table               # borrowed
     double designed_fpr
-    bint read                   # its filter did not rule it out
-    uint32_t block              # that was searched; n_blocks: the key lies behind the last one
+    bint read                   # the filter did not rule the table out
+    uint32_t block              # the block searched; n_blocks: the key is above the last block
     bint cached
     int answer
     uint64_t seq                # of the entry or range tombstone that answered
@@ -45,17 +45,17 @@ ctypedef struct Lookup:
     const char* value           # into a memtable the state holds, or into `pinned`
     size_t vlen
     BlockC* pinned              # the caller unpins it after copying (NULL is fine)
-    TableC* owner
-    const void* ahead           # the deepest table's slot, if prefetch_lookup found its block; or NULL
-    uint32_t ahead_block
+    TableC* owner               # the table of `pinned`
+    const void* prefetched      # the slot of the table whose block prefetch_lookup looked up, or NULL
+    uint32_t prefetched_block
     Trace* trace                # NULL: nothing is recorded
 
-# Before a lookup, so that its cache misses overlap: prefetches the memtables' slots and, where gets usually find their key in a
-# table, the block of the deepest table as well.
+# Call before a lookup: its cache misses then overlap. Prefetches the index slots of the memtables. With `to_tables`, and while
+# most gets find their key in a table, prefetches the block of the deepest table too.
 cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexcept nogil
-# What the memtables say, and if they say ABSENT, what the tables do. With rc.gil_held, a value in a cached block is good until
-# the GIL is released.
+# Both return an Answer; probe_tables follows where probe_memtables returns ABSENT. With rc.gil_held, a value in a cached block is
+# valid until the GIL is released.
 cdef int probe_memtables(const ReadStateC* v, Lookup* q, Counters* counters) noexcept nogil
 cdef int probe_tables(ReadStateC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil
-# Many at once. ST_OK, or the code in *st.
+# Looks up many keys at once. Returns ST_OK, or the code in *st.
 cdef int probe_many(ReadStateC* v, Lookup* queries, size_t n, ReadContext* rc, Counters* counters, Status* st) noexcept nogil

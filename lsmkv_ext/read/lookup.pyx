@@ -36,7 +36,7 @@ from lsmkv_ext.table.tombstones cimport tombstones_cover
 
 cdef extern from * nogil:
     """
-    /* First of n >= 1 ascending numbers that is >= x, or n. Which half is no branch: it could not be predicted. */
+    /* Index of the first of n >= 1 ascending numbers that is >= x, or n. Branchless: the branch would be unpredictable. */
     static inline uint32_t lsm_lower_bound(const uint64_t* a, uint32_t n, uint64_t x) {
         uint32_t at = 0;
         while (n > 1) {
@@ -50,19 +50,19 @@ cdef extern from * nogil:
     uint32_t lsm_lower_bound(const uint64_t* a, uint32_t n, uint64_t x) noexcept
 
 cdef enum:
-    CANDIDATES = 32             # tables asked at a time: the bits of one word
+    CANDIDATES = 32             # tables probed at a time: one bit each in a uint32_t
     GROUP = 32                  # lookups whose cache misses overlap
     NOT_LOOKED_UP = 0x7FFFFFFF
     BIAS_MAX = 16
     BIAS_TO_HITS = 8            # from here on a get is expected to find its key
-    SAMPLE_EVERY = 64           # negatives of a level: one in so many is looked up in the index
-    TIME_EVERY = 16             # sampled ones: one in so many is searched, to time the search
+    SAMPLE_EVERY = 64           # every n-th negative of a level is looked up in the index
+    TIME_EVERY = 16             # the cached block of every n-th sample is searched, to time the search
 
 
 # --- tracing ---------------------------------------------------------------------------------------------------------
 
 cdef void trace_source(Trace* trace, int memtable, int level, const TableSlot* slot) noexcept nogil:
-    """A source is asked next."""
+    """Starts the step of the next source."""
     cdef TraceStep* step = &trace.steps[trace.n]
     memset(step, 0, sizeof(TraceStep))
     step.level = level
@@ -75,7 +75,7 @@ cdef void trace_source(Trace* trace, int memtable, int level, const TableSlot* s
 
 
 cdef void trace_read(Trace* trace, TableC* t, uint32_t block) noexcept nogil:
-    """The table asked last is read."""
+    """Records that the current table is read."""
     cdef TraceStep* step = &trace.steps[trace.n - 1]
     step.read = True
     step.block = block
@@ -133,7 +133,7 @@ cdef inline bint slot_holds(const TableSlot* slot, uint64_t key8, const char* ke
 
 
 cdef inline bint key_after_common(const ReadStateC* v, const char* key, size_t klen, uint64_t* key8) noexcept nogil:
-    """The 8 bytes behind the common prefix. False: the key lies outside of every table."""
+    """Sets *key8 to the 8 bytes after the common prefix. False where the key is outside every table."""
     cdef size_t shared = v.common_len
     if shared and (klen < shared or memcmp(key, v.common, shared) != 0):
         return False
@@ -141,8 +141,8 @@ cdef inline bint key_after_common(const ReadStateC* v, const char* key, size_t k
     return True
 
 
-cdef uint32_t among_ties(const LevelC* level, uint32_t low, uint64_t key8, const char* key, size_t klen) noexcept nogil:
-    """From the first table whose last8 is the key's: the first that does not lie below the key."""
+cdef uint32_t first_not_below(const LevelC* level, uint32_t low, uint64_t key8, const char* key, size_t klen) noexcept nogil:
+    """The first table from `low` on that does not lie below the key. `low` is the first whose last8 is key8."""
     cdef uint32_t high = level.n
     cdef uint32_t mid
     while low < high:
@@ -158,7 +158,7 @@ cdef inline TableSlot* level_find(const LevelC* level, uint64_t key8, const char
     """The table of a sorted level whose range holds the key, or NULL. The level is not empty."""
     cdef uint32_t i = lsm_lower_bound(level.last8, level.n, key8)
     if i < <uint32_t>level.n and level.last8[i] == key8:
-        i = among_ties(level, i, key8, key, klen)
+        i = first_not_below(level, i, key8, key, klen)
     if i == <uint32_t>level.n or slot_after(&level.slots[i], key8, key, klen):
         return NULL
     return &level.slots[i]
@@ -176,12 +176,12 @@ cdef inline TableSlot* source_slot(const ReadStateC* v, int i, uint64_t key8, co
 
 
 cdef inline const uint8_t* slot_line(const TableSlot* slot, uint64_t hash) noexcept nogil:
-    """Where the filter's bits for this hash are."""
+    """The filter's cache line for this hash."""
     return slot.bits + lsm_filter_block(hash, slot.n_blocks) * FILTER_BLOCK_BYTES
 
 
-cdef inline int probe_table_ranges(const TableC* t, Lookup* q) noexcept nogil:
-    """A table's own entries are newer than its range tombstones over them, so these only hide older sources."""
+cdef inline int probe_range_tombstones(const TableC* t, Lookup* q) noexcept nogil:
+    """A table's entries are newer than its range tombstones over them, so the tombstones only hide older sources."""
     if t.tombstones.n == 0:
         return ABSENT
     q.seq = tombstones_cover(&t.tombstones, q.key, q.klen)
@@ -190,7 +190,7 @@ cdef inline int probe_table_ranges(const TableC* t, Lookup* q) noexcept nogil:
 
 cdef void sample_negative(TableC* t, const Lookup* q, uint64_t hash, const ReadContext* rc, LevelCounters* c,
                           Counters* counters) noexcept nogil:
-    """What would this "no" have cost without the filter?"""
+    """Counts what the lookup would have cost without the filter."""
     cdef uint32_t i = table_find_block(t, q.key, q.klen)
     c.sampled += 1
     if i < t.n_blocks:
@@ -204,21 +204,21 @@ cdef void sample_negative(TableC* t, const Lookup* q, uint64_t hash, const ReadC
 
 
 cdef void time_cached(TableC* t, const Lookup* q, uint64_t hash, const ReadContext* rc, Counters* counters) noexcept nogil:
-    """Searches the cached block only to time the search: it does not count as a read."""
+    """Times a search of the cached block. It does not count as a read."""
     cdef Entry e
     cdef BlockC* pinned = NULL
     cdef Status st
-    cdef ReadContext unseen = rc[0]
+    cdef ReadContext uncounted = rc[0]
     cdef uint64_t began = lsm_now_ns()
-    if table_get(t, q.key, q.klen, hash, &unseen, &e, &pinned, &st) == ST_OK:
+    if table_get(t, q.key, q.klen, hash, &uncounted, &e, &pinned, &st) == ST_OK:
         table_unpin(t, pinned)
-    if unseen.disk_reads == rc.disk_reads:
+    if uncounted.disk_reads == rc.disk_reads:
         counters.cache_timed += 1
         counters.cache_timed_ns += lsm_now_ns() - began
 
 
-cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
-    """Reads the block a filter said no for. A key found there means the filter lied."""
+cdef int verify_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters, Status* st) noexcept nogil:
+    """Reads a table that its filter ruled out. A key found there means that the filter is wrong."""
     cdef Entry e
     cdef BlockC* pinned = NULL
     cdef int code = table_get(t, q.key, q.klen, hash, rc, &e, &pinned, st)
@@ -232,27 +232,27 @@ cdef int prove_negative(TableC* t, Lookup* q, uint64_t hash, ReadContext* rc, Co
 
 cdef inline void count_negative(const TableSlot* slot, const Lookup* q, uint64_t hash, const ReadContext* rc, Counters* counters,
                                 LevelCounters* c) noexcept nogil:
-    """A healthy filter said no."""
+    """Counts a table that a healthy filter ruled out."""
     lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
     lsm_count(&c.negatives, 1)
     if LSMKV_COUNTERS and lsm_unlikely(c.negatives % SAMPLE_EVERY == 0):
         sample_negative(slot.t, q, hash, rc, c, counters)
 
 
-cdef int pass_negative(const TableSlot* slot, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters, LevelCounters* c,
-                       Status* st) noexcept nogil:
-    """A healthy filter said no: what remains are the table's range tombstones."""
+cdef int skip_table(const TableSlot* slot, Lookup* q, uint64_t hash, ReadContext* rc, Counters* counters, LevelCounters* c,
+                    Status* st) noexcept nogil:
+    """A healthy filter ruled the table out: only its range tombstones are probed."""
     count_negative(slot, q, hash, rc, counters, c)
     if (counters.shadow_period and c.negatives % counters.shadow_period == 0
-            and prove_negative(slot.t, q, hash, rc, counters, st) != ST_OK):
+            and verify_negative(slot.t, q, hash, rc, counters, st) != ST_OK):
         return FAILED
-    return probe_table_ranges(slot.t, q)
+    return probe_range_tombstones(slot.t, q)
 
 
-cdef inline bint count_maybe(const TableSlot* slot, bint unasked, LevelCounters* c) noexcept nogil:
-    """Why the table is read. True: a healthy filter was asked, and read_table counts whether it was right."""
+cdef inline bint count_read(const TableSlot* slot, bint skip_filter, LevelCounters* c) noexcept nogil:
+    """Counts a table that is read. True where a healthy filter passed: read_table then counts whether it was right."""
     cdef TableC* t = slot.t
-    if not unasked and (slot.k or t.filter.usable):
+    if not skip_filter and (slot.k or t.filter.usable):
         lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
         return True
     if t.filter.usable or t.filter.problem == FILTER_ABSENT:
@@ -266,9 +266,9 @@ cdef inline uint64_t hash_for(const TableSlot* slot, const Lookup* q) noexcept n
     return xxh3(q.key, q.klen, slot.t.seed) if slot.foreign else q.hash
 
 
-cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup* q, uint64_t hash, bint asked, ReadContext* rc,
+cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup* q, uint64_t hash, bint filtered, ReadContext* rc,
                     LevelCounters* c, Status* st) noexcept nogil:
-    """`block`: where the key would be. `asked`: the filter said maybe, so count whether it was right."""
+    """Searches `block`, where the key would be. `filtered`: a filter passed, so count whether it was right."""
     cdef TableC* t = slot.t
     cdef Entry e
     cdef BlockC* pinned = NULL
@@ -278,12 +278,12 @@ cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup*
     code = table_get_in(t, block, held, q.key, q.klen, hash, rc, &e, &pinned, st)
     if code == ST_NOT_FOUND:
         lsm_store64(&t.wasted, lsm_load64(&t.wasted) + 1)
-        if asked:
+        if filtered:
             lsm_count(&c.false_positives, 1)
-        return probe_table_ranges(t, q)
+        return probe_range_tombstones(t, q)
     if code != ST_OK:
         return FAILED
-    if asked:
+    if filtered:
         lsm_count(&c.true_positives, 1)
     q.seq = e.seq
     if e.is_delete:
@@ -297,74 +297,74 @@ cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup*
     return FOUND
 
 
-ctypedef struct Candidates:     # tables that may hold a key, newest first, and the filter lines that know more
+ctypedef struct Candidates:     # tables whose key range holds the key, newest first, with their filter lines
     int first                   # filled from the end: [first, CANDIDATES)
-    FilterProbe questions[CANDIDATES]        # owner: the TableSlot
-    uint32_t last_block         # of the last candidate, or NOT_LOOKED_UP
+    FilterProbe probes[CANDIDATES]        # owner: the TableSlot
+    uint32_t last_block         # the key's block in the last candidate, or NOT_LOOKED_UP
 
 
-cdef inline void look_ahead(Candidates* found, const Lookup* q) noexcept nogil:
-    """While the filters' lines come from memory: finds the block in the deepest table, where most keys are, and sends for it."""
+cdef inline void prefetch_deepest(Candidates* found, const Lookup* q) noexcept nogil:
+    """Prefetches the key's block in the deepest table, where most keys are, while the filter lines come from memory."""
     cdef TableC* t
     if found.first == CANDIDATES:
         return
-    if found.questions[CANDIDATES - 1].owner == q.ahead:
-        found.last_block = q.ahead_block
+    if found.probes[CANDIDATES - 1].owner == q.prefetched:
+        found.last_block = q.prefetched_block
         return
-    t = (<TableSlot*>found.questions[CANDIDATES - 1].owner).t
+    t = (<TableSlot*>found.probes[CANDIDATES - 1].owner).t
     found.last_block = table_find_block(t, q.key, q.klen)
     if found.last_block < t.n_blocks:
         table_prefetch_block(t, found.last_block)
 
 
 cdef inline void add_candidate(Candidates* found, TableSlot* slot, int level, uint64_t hash) noexcept nogil:
-    cdef FilterProbe* question
+    cdef FilterProbe* probe
     found.first -= 1
-    question = &found.questions[found.first]
-    question.line = slot_line(slot, hash)
-    lsm_prefetch(question.line)
-    question.owner = slot
-    question.k = slot.k
-    question.level = level
+    probe = &found.probes[found.first]
+    probe.line = slot_line(slot, hash)
+    lsm_prefetch(probe.line)
+    probe.owner = slot
+    probe.k = slot.k
+    probe.level = level
 
 
 cdef int probe_foreign(const TableSlot* slot, Lookup* q, ReadContext* rc, Counters* counters, LevelCounters* c,
                        Status* st) noexcept nogil:
-    """A table hashed with another seed: its filter was not asked with the others."""
+    """Probes a table with a seed of its own: its filter was not tested with the others."""
     cdef uint64_t hash = xxh3(q.key, q.klen, slot.t.seed)
     if slot.t.filter.usable and not filter_probe(&slot.t.filter, hash):
-        return pass_negative(slot, q, hash, rc, counters, c, st)
-    return read_table(slot, table_find_block(slot.t, q.key, q.klen), NULL, q, hash, count_maybe(slot, False, c), rc, c, st)
+        return skip_table(slot, q, hash, rc, counters, c, st)
+    return read_table(slot, table_find_block(slot.t, q.key, q.klen), NULL, q, hash, count_read(slot, False, c), rc, c, st)
 
 
-cdef int probe_maybe(ReadStateC* v, const TableSlot* slot, uint32_t block, int level, Lookup* q, ReadContext* rc,
-                     Counters* counters, Status* st) noexcept nogil:
+cdef int probe_passed(ReadStateC* v, const TableSlot* slot, uint32_t block, int level, Lookup* q, ReadContext* rc,
+                      Counters* counters, Status* st) noexcept nogil:
     cdef LevelCounters* c = &counters.levels[level]
-    cdef bint unasked = q.skip_bottom_filter and level == v.bottom
-    if slot.foreign and not unasked:
+    cdef bint skip_filter = q.skip_bottom_filter and level == v.bottom
+    if slot.foreign and not skip_filter:
         return probe_foreign(slot, q, rc, counters, c, st)
     if block == NOT_LOOKED_UP:
         block = table_find_block(slot.t, q.key, q.klen)
-    return read_table(slot, block, NULL, q, hash_for(slot, q), count_maybe(slot, unasked, c), rc, c, st)
+    return read_table(slot, block, NULL, q, hash_for(slot, q), count_read(slot, skip_filter, c), rc, c, st)
 
 
-cdef int probe_in_turn(ReadStateC* v, Lookup* q, Candidates* found, uint32_t maybe, ReadContext* rc, Counters* counters,
-                       Status* st) noexcept nogil:
-    """Newest first, until one answers; the filters behind that one are not counted."""
-    cdef FilterProbe* question
+cdef int probe_in_order(ReadStateC* v, Lookup* q, Candidates* found, uint32_t maybe, ReadContext* rc, Counters* counters,
+                        Status* st) noexcept nogil:
+    """Probes the candidates, newest first, until one answers. The filters after that one are not counted."""
+    cdef FilterProbe* probe
     cdef TableSlot* slot
     cdef uint32_t block
     cdef int i, answer
     for i in range(found.first, CANDIDATES):
-        question = &found.questions[i]
-        slot = <TableSlot*>question.owner
+        probe = &found.probes[i]
+        slot = <TableSlot*>probe.owner
         if lsm_unlikely(q.trace != NULL):
-            trace_source(q.trace, -1, question.level, slot)
+            trace_source(q.trace, -1, probe.level, slot)
         if maybe & 1:
             block = found.last_block if i == CANDIDATES - 1 else NOT_LOOKED_UP
-            answer = probe_maybe(v, slot, block, question.level, q, rc, counters, st)
+            answer = probe_passed(v, slot, block, probe.level, q, rc, counters, st)
         else:
-            answer = pass_negative(slot, q, q.hash, rc, counters, &counters.levels[question.level], st)
+            answer = skip_table(slot, q, q.hash, rc, counters, &counters.levels[probe.level], st)
         if lsm_unlikely(q.trace != NULL):
             trace_answer(q, answer)
         if answer != ABSENT:
@@ -375,22 +375,22 @@ cdef int probe_in_turn(ReadStateC* v, Lookup* q, Candidates* found, uint32_t may
 
 cdef int probe_candidates(ReadStateC* v, Lookup* q, Candidates* found, ReadContext* rc, Counters* counters,
                           Status* st) noexcept nogil:
-    """Every filter at once, then the tables that none of them ruled out."""
+    """Tests all filters together, then probes the tables that pass."""
     cdef int i
     cdef uint32_t maybe
     if q.skip_bottom_filter:
         for i in range(found.first, CANDIDATES):
-            if found.questions[i].level == <uint32_t>v.bottom:
-                found.questions[i].k = 0
+            if found.probes[i].level == <uint32_t>v.bottom:
+                found.probes[i].k = 0
     found.last_block = NOT_LOOKED_UP
     if v.hit_bias >= BIAS_TO_HITS:
-        look_ahead(found, q)
-    maybe = lsm_filter_probe(&found.questions[found.first], CANDIDATES - found.first, lsm_filter_remix(q.hash))
-    if maybe or v.table_ranges or counters.shadow_period or q.trace != NULL:
-        return probe_in_turn(v, q, found, maybe, rc, counters, st)
+        prefetch_deepest(found, q)
+    maybe = lsm_filter_probe(&found.probes[found.first], CANDIDATES - found.first, lsm_filter_remix(q.hash))
+    if maybe or v.table_tombstones or counters.shadow_period or q.trace != NULL:
+        return probe_in_order(v, q, found, maybe, rc, counters, st)
     for i in range(found.first, CANDIDATES):
-        count_negative(<TableSlot*>found.questions[i].owner, q, q.hash, rc, counters,
-                       &counters.levels[found.questions[i].level])
+        count_negative(<TableSlot*>found.probes[i].owner, q, q.hash, rc, counters,
+                       &counters.levels[found.probes[i].level])
     return ABSENT
 
 
@@ -404,7 +404,7 @@ cdef int search_levels(ReadStateC* v, Lookup* q, ReadContext* rc, Counters* coun
         return ABSENT
     while True:
         stop = n_sources if n_sources - start <= CANDIDATES else start + CANDIDATES
-        # Backward: the filter of the deepest table, the least likely in the cache, is sent for first.
+        # Backward: the filter line of the deepest table, the least likely to be cached, is prefetched first.
         found.first = CANDIDATES
         for i in range(stop - 1, start - 1, -1):
             slot = source_slot(v, i, key8, q.key, q.klen)
@@ -420,7 +420,7 @@ cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexce
     cdef TableSlot* slot
     cdef uint64_t key8 = 0
     cdef int i
-    q.ahead = NULL
+    q.prefetched = NULL
     for i in range(v.n_memtables):
         mem_prefetch(v.memtables[i], q.hash)
     if not to_tables or v.hit_bias < BIAS_TO_HITS or v.n_deep == 0 or not key_after_common(v, q.key, q.klen, &key8):
@@ -429,10 +429,10 @@ cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexce
     if slot == NULL:
         return
     lsm_prefetch(slot_line(slot, q.hash))
-    q.ahead = slot
-    q.ahead_block = table_find_block(slot.t, q.key, q.klen)
-    if q.ahead_block < slot.t.n_blocks:
-        table_prefetch_block(slot.t, q.ahead_block)
+    q.prefetched = slot
+    q.prefetched_block = table_find_block(slot.t, q.key, q.klen)
+    if q.prefetched_block < slot.t.n_blocks:
+        table_prefetch_block(slot.t, q.prefetched_block)
 
 
 cdef int probe_memtables(const ReadStateC* v, Lookup* q, Counters* counters) noexcept nogil:
@@ -465,20 +465,20 @@ cdef int probe_tables(ReadStateC* v, Lookup* q, ReadContext* rc, Counters* count
 
 # --- many keys ------------------------------------------------------------------------------------------------------------
 
-ctypedef struct Pending:        # one lookup of a group, on its way down
+ctypedef struct Pending:        # one lookup of a group, until it is answered
     Lookup* q
-    TableSlot* slot             # the table to ask in this round
+    TableSlot* slot             # the table to probe in this round, or NULL
     uint64_t hash
     uint64_t key8
-    bint outside                # of every table
+    bint outside                # the key is outside every table
     uint32_t block
-    BlockC* held                # that block where it is cached, pinned
-    bint asked
+    BlockC* held                # that block, pinned, if it is cached
+    bint filtered
 
 
-cdef inline bint denied(const Pending* p, bint unasked) noexcept nogil:
-    """A healthy filter says no."""
-    if unasked:
+cdef inline bint ruled_out(const Pending* p, bint skip_filter) noexcept nogil:
+    """Whether a healthy filter rules the table out."""
+    if skip_filter:
         return False
     if p.slot.k:
         return not lsm_filter_test(slot_line(p.slot, p.hash), lsm_filter_remix(p.hash), p.slot.k)
@@ -487,8 +487,8 @@ cdef inline bint denied(const Pending* p, bint unasked) noexcept nogil:
 
 cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters* counters, LevelCounters* c,
                      Status* st) noexcept nogil:
-    """Asks each pending lookup's table, stage by stage so that cache misses of a stage overlap. Answered ones get q = NULL."""
-    cdef bint unasked
+    """Probes the table of each pending lookup, in stages whose cache misses overlap. Sets q = NULL where answered."""
+    cdef bint skip_filter
     cdef int i, answer
     cdef Pending* p
     for i in range(n):
@@ -500,16 +500,16 @@ cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counte
         p = &group[i]
         if p.q == NULL or p.slot == NULL:
             continue
-        unasked = bottom and p.q.skip_bottom_filter
-        if denied(p, unasked):
-            answer = pass_negative(p.slot, p.q, p.hash, rc, counters, c, st)
+        skip_filter = bottom and p.q.skip_bottom_filter
+        if ruled_out(p, skip_filter):
+            answer = skip_table(p.slot, p.q, p.hash, rc, counters, c, st)
             if answer == FAILED:
                 return FAILED
             if answer != ABSENT:
                 p.q = NULL
             p.slot = NULL
             continue
-        p.asked = count_maybe(p.slot, unasked, c)
+        p.filtered = count_read(p.slot, skip_filter, c)
         p.block = table_find_block(p.slot.t, p.q.key, p.q.klen)
     for i in range(n):
         p = &group[i]
@@ -526,7 +526,7 @@ cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counte
 
 
 cdef int read_blocks(Pending* group, int n, ReadContext* rc, Counters* counters, LevelCounters* c, Status* st) noexcept nogil:
-    """The last stage: what the blocks say. After a failure it gives back the pins of the others."""
+    """The last stage: searches the blocks. After a failure it only unpins the others."""
     cdef int i
     cdef int answer = ABSENT
     cdef Pending* p
@@ -537,7 +537,7 @@ cdef int read_blocks(Pending* group, int n, ReadContext* rc, Counters* counters,
         if answer == FAILED:
             table_unpin(p.slot.t, p.held)
             continue
-        answer = read_table(p.slot, p.block, p.held, p.q, p.hash, p.asked, rc, c, st)
+        answer = read_table(p.slot, p.block, p.held, p.q, p.hash, p.filtered, rc, c, st)
         if answer != ABSENT and answer != FAILED:
             lsm_count(&counters.gets_found, answer == FOUND)
             p.q = NULL

@@ -1,7 +1,7 @@
-# Several sorted sources as one: each key once, from the newest source that has it.
+# Merges sorted sources: each key once, from the newest source that has it.
 #
-# A source is a memtable run, a table, or a level (tables side by side). Rank says who is newer: 0 is newest. The merge hands out
-# every surviving entry, deletes included; who asks decides what a delete means.
+# A source is a memtable run, a table, or a level (disjoint tables in key order). Rank 0 is the newest source. The merge returns
+# tombstones like other entries; callers interpret them.
 
 from libc.stdint cimport uint64_t
 from lsmkv_ext.block.memory cimport Entry
@@ -19,26 +19,26 @@ ctypedef struct Source:
     int kind
     int rank
     bint valid
-    Entry* e                    # the entry it stands on: into `table`, or `local`
+    Entry* e                    # the current entry: points into `table`, or at `local`
     Entry local
     RunIter run
     TableIter table
     TableC** tables             # level: borrowed array
     int n_tables
-    int at                      # level: which table `table` walks, -1 none
+    int at                      # level: index of the table that `table` is on, -1 = none
 
 ctypedef struct MergeC:
     int n
     int capacity
     Source* sources             # owned
-    Source** heap               # owned; valid sources, best on top
+    Source** heap               # owned; the valid sources, next entry on top
     int n_heap
-    int runner                  # heap index of the second best, 0 = not known
+    int runner_up                  # heap index of the source that follows the top, 0 = none
     bint by_seq                 # of equal keys the larger sequence number is newer, whatever the rank (repair)
-    bint tie                    # the runner stands on the same key as the top
+    bint tie                    # the runner_up-up is on the same key as the top
     int direction               # 1 forward, -1 backward
     ReadContext* rc             # borrowed
-    Status* st                  # borrowed; first failure ends the walk
+    Status* st                  # borrowed; the first failure ends the merge
 
 # init for up to `capacity` sources, add newest first, then seek. close frees and unpins.
 cdef int merge_init(MergeC* m, int capacity, ReadContext* rc, Status* st) noexcept nogil

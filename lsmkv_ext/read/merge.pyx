@@ -74,7 +74,7 @@ cdef void merge_add_level(MergeC* m, TableC** tables, int n) noexcept nogil:
 
 # --- one source ------------------------------------------------------------------------------------------------------
 
-cdef inline void show_run(Source* s) noexcept nogil:
+cdef inline void load_run_entry(Source* s) noexcept nogil:
     cdef MemEntry* e
     s.valid = s.run.valid
     if s.valid:
@@ -87,7 +87,7 @@ cdef inline void show_run(Source* s) noexcept nogil:
         s.local.is_delete = entry_op(e) == OP_DELETE
 
 
-cdef inline int show_table(Source* s, int code, Status* st) noexcept nogil:
+cdef inline int load_table_entry(Source* s, int code, Status* st) noexcept nogil:
     s.valid = s.table.valid
     if code != ST_OK:
         s.valid = False
@@ -103,7 +103,7 @@ cdef void level_enter(Source* s, int i, MergeC* m) noexcept nogil:
 
 
 cdef int level_step(Source* s, int code, MergeC* m) noexcept nogil:
-    """After a move within a table: goes on to the neighbour where the table has ended."""
+    """After a move within a table: enters the next table where this one has ended."""
     cdef int i
     while code == ST_OK and not s.table.valid:
         i = s.at + m.direction
@@ -111,7 +111,7 @@ cdef int level_step(Source* s, int code, MergeC* m) noexcept nogil:
             break
         level_enter(s, i, m)
         code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
-    return show_table(s, code, m.st)
+    return load_table_entry(s, code, m.st)
 
 
 cdef int level_lower_bound(const Source* s, const char* key, size_t klen) noexcept nogil:
@@ -128,13 +128,13 @@ cdef int level_lower_bound(const Source* s, const char* key, size_t klen) noexce
 
 
 cdef int source_edge(Source* s, MergeC* m) noexcept nogil:
-    """To the first entry, or the last when walking backward."""
+    """Moves to the first entry, or backward to the last."""
     if s.kind == SOURCE_RUN:
         if m.direction > 0:
             run_first(&s.run)
         else:
             run_last(&s.run)
-        show_run(s)
+        load_run_entry(s)
         return ST_OK
     if s.kind == SOURCE_LEVEL:
         s.valid = False
@@ -142,14 +142,14 @@ cdef int source_edge(Source* s, MergeC* m) noexcept nogil:
             return ST_OK
         level_enter(s, 0 if m.direction > 0 else s.n_tables - 1, m)
     cdef int code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
-    return level_step(s, code, m) if s.kind == SOURCE_LEVEL else show_table(s, code, m.st)
+    return level_step(s, code, m) if s.kind == SOURCE_LEVEL else load_table_entry(s, code, m.st)
 
 
 cdef int source_seek(Source* s, const char* key, size_t klen, MergeC* m) noexcept nogil:
     cdef int i
     if s.kind == SOURCE_RUN:
         run_seek(&s.run, key, klen)
-        show_run(s)
+        load_run_entry(s)
         return ST_OK
     if s.kind == SOURCE_LEVEL:
         i = level_lower_bound(s, key, klen)
@@ -158,7 +158,7 @@ cdef int source_seek(Source* s, const char* key, size_t klen, MergeC* m) noexcep
             return ST_OK
         level_enter(s, i, m)
         return level_step(s, table_iter_seek(&s.table, key, klen), m)
-    return show_table(s, table_iter_seek(&s.table, key, klen), m.st)
+    return load_table_entry(s, table_iter_seek(&s.table, key, klen), m.st)
 
 
 cdef int source_seek_before(Source* s, const char* key, size_t klen, bint inclusive, MergeC* m) noexcept nogil:
@@ -166,11 +166,11 @@ cdef int source_seek_before(Source* s, const char* key, size_t klen, bint inclus
     if s.kind == SOURCE_RUN:
         if inclusive:
             run_seek(&s.run, key, klen)
-            show_run(s)
+            load_run_entry(s)
             if s.valid and lsm_compare(s.e.key, s.e.klen, key, klen) == 0:
                 return ST_OK
         run_seek_before(&s.run, key, klen)
-        show_run(s)
+        load_run_entry(s)
         return ST_OK
     if s.kind == SOURCE_LEVEL:
         i = level_lower_bound(s, key, klen)
@@ -181,7 +181,7 @@ cdef int source_seek_before(Source* s, const char* key, size_t klen, bint inclus
             return ST_OK
         level_enter(s, i, m)
         return level_step(s, table_iter_seek_for_prev(&s.table, key, klen, inclusive), m)
-    return show_table(s, table_iter_seek_for_prev(&s.table, key, klen, inclusive), m.st)
+    return load_table_entry(s, table_iter_seek_for_prev(&s.table, key, klen, inclusive), m.st)
 
 
 cdef inline int source_advance(Source* s, MergeC* m) noexcept nogil:
@@ -191,18 +191,18 @@ cdef inline int source_advance(Source* s, MergeC* m) noexcept nogil:
             run_next(&s.run)
         else:
             run_prev(&s.run)
-        show_run(s)
+        load_run_entry(s)
         return ST_OK
     code = table_iter_next(&s.table) if m.direction > 0 else table_iter_prev(&s.table)
     if s.kind == SOURCE_LEVEL and not s.table.valid:
         return level_step(s, code, m)
-    return show_table(s, code, m.st)
+    return load_table_entry(s, code, m.st)
 
 
 # --- the heap --------------------------------------------------------------------------------------------------------
 
-cdef inline int order_of(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
-    """Negative: a comes before b by key in the direction of travel; 0: same key."""
+cdef inline int compare_keys(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
+    """Negative: a comes before b in the direction of the merge; 0: same key."""
     return m.direction * lsm_compare(a.e.key, a.e.klen, b.e.key, b.e.klen)
 
 
@@ -213,7 +213,7 @@ cdef inline bint newer(const MergeC* m, const Source* a, const Source* b) noexce
 
 
 cdef inline bint before(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
-    cdef int r = order_of(m, a, b)
+    cdef int r = compare_keys(m, a, b)
     return r < 0 or (r == 0 and newer(m, a, b))
 
 
@@ -240,16 +240,16 @@ cdef inline void remove_at(MergeC* m, int i) noexcept nogil:
         sift_down(m, i)
 
 
-cdef inline void find_runner(MergeC* m) noexcept nogil:
-    """Who comes after the top, and whether it stands on the same key."""
+cdef inline void find_runner_up(MergeC* m) noexcept nogil:
+    """Finds the source that follows the top, and whether both are on the same key."""
     m.tie = False
-    m.runner = 0
+    m.runner_up = 0
     if m.n_heap < 2:
         return
-    m.runner = 1
+    m.runner_up = 1
     if m.n_heap > 2 and before(m, m.heap[2], m.heap[1]):
-        m.runner = 2
-    m.tie = order_of(m, m.heap[0], m.heap[m.runner]) == 0
+        m.runner_up = 2
+    m.tie = compare_keys(m, m.heap[0], m.heap[m.runner_up]) == 0
 
 
 cdef int build_heap(MergeC* m) noexcept nogil:
@@ -261,7 +261,7 @@ cdef int build_heap(MergeC* m) noexcept nogil:
             m.n_heap += 1
     for i in range(m.n_heap // 2 - 1, -1, -1):
         sift_down(m, i)
-    find_runner(m)
+    find_runner_up(m)
     return ST_OK
 
 
@@ -306,24 +306,24 @@ cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusi
 
 
 cdef int drop_ties(MergeC* m) noexcept nogil:
-    """Moves every older source that stands on the top's key past it."""
+    """Moves every older source past the key of the top."""
     cdef Source* s
     while m.tie:
-        s = m.heap[m.runner]
+        s = m.heap[m.runner_up]
         if source_advance(s, m) != ST_OK:
             return fail(m)
         if s.valid:
-            sift_down(m, m.runner)
+            sift_down(m, m.runner_up)
         else:
-            remove_at(m, m.runner)
-        find_runner(m)
+            remove_at(m, m.runner_up)
+        find_runner_up(m)
     return ST_OK
 
 
 cdef int merge_next(MergeC* m) noexcept nogil:
     cdef Source* top
     cdef int r
-    # First the older versions: the top's key is theirs to compare with, and is gone once the top moves.
+    # Older sources first: they are compared with the key of the top, which is gone once the top moves.
     if m.tie and drop_ties(m) != ST_OK:
         return m.st.code
     top = m.heap[0]
@@ -331,17 +331,17 @@ cdef int merge_next(MergeC* m) noexcept nogil:
         return fail(m)
     if not top.valid:
         remove_at(m, 0)
-        find_runner(m)
+        find_runner_up(m)
         return ST_OK
-    if m.runner == 0:
+    if m.runner_up == 0:
         return ST_OK
-    # A source often leads for a long stretch: one comparison with the runner-up then settles the step.
-    r = order_of(m, top, m.heap[m.runner])
+    # The same source often stays on top: then one comparison with the runner-up is enough.
+    r = compare_keys(m, top, m.heap[m.runner_up])
     if r < 0:
         return ST_OK
-    if r == 0 and newer(m, top, m.heap[m.runner]):
+    if r == 0 and newer(m, top, m.heap[m.runner_up]):
         m.tie = True
         return ST_OK
     sift_down(m, 0)
-    find_runner(m)
+    find_runner_up(m)
     return ST_OK

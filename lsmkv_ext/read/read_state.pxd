@@ -1,7 +1,7 @@
-# What a reader sees: the memtables and tables of one moment, immutable once made. A tree publishes a new one by one assignment.
-# A ReadState object keeps its memtables and tables alive; nogil code borrows the ReadStateC inside it.
+# The memtables and tables of one moment, as a reader sees them. Immutable; a tree publishes a new one with one assignment. A
+# ReadState object keeps its memtables and tables alive; nogil code borrows the ReadStateC inside it.
 #
-# GIL-protected: hit_bias and seek_debt, the two fields that change
+# GIL-protected: hit_bias and seek_debt, the only fields that change
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from lsmkv_ext.cache.block_cache cimport CacheC
@@ -10,42 +10,42 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport MAX_LEVELS
 from lsmkv_ext.table.reader cimport TableC
 
-# What a lookup that ends at the filter needs of a table, in one cache line: the table itself stays untouched.
+# The fields of a table that a lookup reads up to its filter, in one cache line. A table that its filter rules out is not touched.
 ctypedef struct TableSlot:
-    uint64_t first8             # of the table's smallest and largest key, the 8 bytes behind the state's common prefix:
-    uint64_t last8              # nearly always enough to compare
-    const uint8_t* bits         # of its filter
+    uint64_t first8             # of the smallest key, the 8 bytes after the state's common prefix, as a big-endian number
+    uint64_t last8              # the same of the largest key; the two decide nearly every comparison
+    const uint8_t* bits         # of the filter
     uint64_t n_blocks
     double designed_fpr
     TableC* t
-    uint32_t k                  # 0: no healthy filter of the database's seed; then ask t.filter
-    bint foreign                # hashed with another seed than the database's
+    uint32_t k                  # 0: no healthy filter with the state's seed; t.filter tells why
+    bint foreign                # the table's seed is not the state's (ingested tables)
     uint64_t padding
 
 ctypedef struct LevelC:
     int n
     TableSlot* slots            # 64-byte aligned
-    uint64_t* last8             # of each slot, side by side for the search
+    uint64_t* last8             # of each slot, contiguous for the search
 
 ctypedef struct ReadStateC:
-    uint64_t seed               # of the hashes that lookups in this state take
+    uint64_t seed               # of the hashes of lookups in this state
     int n_memtables
     MemC** memtables            # newest first; [0] is the active one
     int n_levels
     LevelC levels[MAX_LEVELS]   # [0] newest first, deeper ones by key
-    TableC** flat[MAX_LEVELS]   # the same tables, as bare pointers, for merges
+    TableC** flat[MAX_LEVELS]   # the same tables as plain pointers, for merges
     int bottom                  # deepest level with tables, -1 = none
     int n_deep                  # levels below L0 that have tables
-    int deep[MAX_LEVELS]        # which
-    const char* common          # borrowed from a table: the bytes that all bounds of all tables begin with
+    int deep[MAX_LEVELS]        # their numbers
+    const char* common          # borrowed from a table: the prefix that the smallest and largest keys of all tables share
     size_t common_len
-    bint table_ranges           # some table holds range tombstones
+    bint table_tombstones       # some table has range tombstones
     CacheC* cache               # borrowed; NULL while there is no table
-    int hit_bias                # rises with each get that a table answers, sinks with each that none does
-    uint64_t seek_debt          # tables of L0 that seeks looked into besides the first
-    uint64_t seek_limit         # from this debt on merging L0 is cheaper
+    int hit_bias                # +1 for each get that a table answers, -1 for each that none does; saturates
+    uint64_t seek_debt          # L0 tables that seeks have searched, without the first of each seek
+    uint64_t seek_limit         # above this debt, compacting L0 is cheaper
 
-# Call with the GIL held after work off the GIL: frees the blocks it evicted.
+# GIL held, after work without the GIL: frees the blocks that it evicted.
 cdef void read_state_drain(ReadStateC* v) noexcept nogil
 
 
@@ -53,10 +53,10 @@ cdef class ReadState:
     cdef ReadStateC c
     cdef readonly list memtables
     cdef readonly list levels
-    cdef int cut_common(self) except -1
+    cdef int find_common_prefix(self) except -1
     cdef int add_level(self, int level, list tables) except -1
     cdef void fill_slot(self, TableSlot* slot, TableC* t) noexcept
 
 
-# Raises a failed read. Corruption names the table's file, the rest `path`.
+# Raises the exception for a failed read. CorruptionError names the table's file, others name `path`.
 cdef int raise_read(ReadState state, const Status* st, object path) except -1

@@ -14,7 +14,7 @@ cdef extern from "<stdlib.h>" nogil:
 
 cdef enum:
     MIN_SEEK_LIMIT = 1000
-    BYTES_PER_SEEK = 16 << 10   # looking into one more table costs about what merging this many bytes does
+    BYTES_PER_SEEK = 16 << 10   # searching one more table costs about as much as merging this many bytes
 
 
 cdef void read_state_drain(ReadStateC* v) noexcept nogil:
@@ -47,17 +47,17 @@ cdef class ReadState:
         self.c.n_memtables = len(self.memtables)
         self.c.memtables = <MemC**>malloc((len(self.memtables) + 1) * sizeof(MemC*))
         if self.c.memtables == NULL:
-            raise MemoryError("state")
+            raise MemoryError("read state")
         for i in range(len(self.memtables)):
             memtable = self.memtables[i]
             self.c.memtables[i] = memtable.c
         self.c.n_levels = len(self.levels)
-        self.cut_common()
+        self.find_common_prefix()
         for i in range(len(self.levels)):
             self.add_level(i, self.levels[i])
 
-    cdef int cut_common(self) except -1:
-        """All bounds lie between the smallest and the largest one, so what these two share, all share."""
+    cdef int find_common_prefix(self) except -1:
+        """All keys lie between the smallest and the largest, so all share the prefix that these two share."""
         cdef Table table
         cdef TableC* low = NULL
         cdef TableC* high = NULL
@@ -82,12 +82,12 @@ cdef class ReadState:
         cdef LevelC* out = &self.c.levels[level]
         cdef uint64_t l0_bytes = 0
         if posix_memalign(&slots, FILTER_BLOCK_BYTES, (len(tables) + 1) * sizeof(TableSlot)) != 0:
-            raise MemoryError("state")
+            raise MemoryError("read state")
         out.slots = <TableSlot*>slots
         out.last8 = <uint64_t*>malloc((len(tables) + 1) * sizeof(uint64_t))
         self.c.flat[level] = <TableC**>malloc((len(tables) + 1) * sizeof(TableC*))
         if out.last8 == NULL or self.c.flat[level] == NULL:
-            raise MemoryError("state")
+            raise MemoryError("read state")
         for i in range(len(tables)):
             table = tables[i]
             self.fill_slot(&out.slots[i], table.c)
@@ -95,7 +95,7 @@ cdef class ReadState:
             self.c.flat[level][i] = table.c
             self.c.cache = table.c.cache
             if table.c.tombstones.n:
-                self.c.table_ranges = True
+                self.c.table_tombstones = True
             if level == 0:
                 l0_bytes += table.c.file_size
         out.n = len(tables)

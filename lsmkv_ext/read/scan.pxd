@@ -1,8 +1,8 @@
-# A walk over one read state up to one sequence number: what iterators and cursors share. A Scan merges the state's sources and
-# copies live entries out a chunk at a time: small chunks with the GIL held (a seek and a few steps), large ones off the GIL.
+# A scan of one read state up to one sequence number: the base of iterators and cursors. It merges the state's sources and copies
+# live entries out in chunks: small ones with the GIL held (a seek and a few steps), large ones without the GIL.
 #
-# A Scan belongs to one thread; `busy` catches a second one. Its subclasses read the chunk's items in place (item_key,
-# item_value), so a step within a chunk calls nothing in here.
+# A Scan belongs to one thread; `busy` detects a second one. Subclasses read the items of the chunk in place (item_key,
+# item_value), so a step within a chunk calls nothing in this module.
 #
 # GIL-protected: every field, except for `c` while `busy`
 
@@ -17,7 +17,7 @@ from lsmkv_ext.read.tombstones cimport Fragments
 from lsmkv_ext.table.reader cimport ReadContext, TableC
 
 ctypedef struct ChunkItem:
-    size_t at                   # key, then value, in the chunk's bytes
+    size_t at                   # offset of the key in the chunk's data; the value follows it
     uint32_t klen
     uint32_t vlen
 
@@ -39,29 +39,29 @@ ctypedef struct ScanC:          # what filling a chunk needs
     uint64_t snapshot
     MergeC merge
     Fragments fragments
-    bint ask_memtables          # some memtable has too many range tombstones for the fragments
+    bint search_memtables       # a memtable has too many range tombstones to flatten: search it for each entry
     Bound lower
     Bound upper
     bint want_value
     ReadContext rc
     Status st
     Chunk chunk
-    int most                    # items of the next chunk
+    int chunk_limit             # most items of the next chunk
 
 
 cdef class Scan(Dependent):
     cdef ScanC c
-    cdef object owner           # the database or snapshot it came from: a walk keeps it open
+    cdef object owner           # the database or snapshot that made the scan, kept alive by it
     cdef ReadState state
     cdef MemOrder** orders      # owned
     cdef int n_orders
     cdef int n_items            # of the chunk; 0 while it is being filled
     cdef int chunk_direction
     cdef uint64_t fetched       # items since the last seek
-    cdef bint live              # the merge stands behind the chunk's last item, in chunk_direction
+    cdef bint live              # the merge is past the chunk's last item, and more may follow in chunk_direction
     cdef bint open_
     cdef bint busy              # a thread is filling the chunk
-    cdef int n_l0               # tables of L0 that every seek looks into
+    cdef int n_l0               # L0 tables that each seek searches
 
     cdef int setup(self, ReadState state, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
                    bint want_value, bint fill_cache) except -1
@@ -71,18 +71,18 @@ cdef class Scan(Dependent):
     cdef int add_tables(self, bytes prefix) except -1
     cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1
     cdef int add_memtables(self) except -1
-    cdef int add_ranges(self) except -1
+    cdef int add_range_tombstones(self) except -1
     cdef int fail(self) except -1
     cdef int check(self) except -1
     cdef int make_room(self) except -1
-    cdef int refill(self, int direction, int place, const char* key, size_t klen, bint inclusive) except -1
-    cdef int tally(self, bint seeking) noexcept
-    # Each replaces the chunk. An empty chunk: there is nothing more in that direction.
-    cdef int from_bound(self, int direction) except -1          # the first one of the range in that direction
+    cdef int refill(self, int direction, int origin, const char* key, size_t klen, bint inclusive) except -1
+    cdef int add_counters(self, bint seeking) noexcept
+    # Each replaces the chunk. It is empty where nothing follows in that direction.
+    cdef int from_bound(self, int direction) except -1          # the first chunk of the range in that direction
     # From `key` on (>= forward; <= or < backward), but never from outside the bounds.
     cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1
-    cdef int go_on(self) except -1                              # the next one in the same direction
-    cdef int turn(self) except -1                               # in the other direction, from the first item on (exclusive)
+    cdef int next_chunk(self) except -1                         # the next chunk in the same direction
+    cdef int reverse(self) except -1                            # in the other direction, from the first item (exclusive)
 
 
 cdef inline object item_key(Scan scan, int i):
@@ -92,6 +92,3 @@ cdef inline object item_key(Scan scan, int i):
 cdef inline object item_value(Scan scan, int i):
     cdef ChunkItem* item = &scan.c.chunk.items[i]
     return PyBytes_FromStringAndSize(scan.c.chunk.data + item.at + item.klen, item.vlen)
-
-
-# The key as bytes; any bytes-like object is copied.

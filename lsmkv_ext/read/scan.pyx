@@ -33,23 +33,23 @@ from lsmkv_ext.read.tombstones cimport (
     fragments_add_table,
     fragments_flatten,
     fragments_free,
-    ranges_cover,
+    fragments_cover,
 )
 
 from lsmkv_ext.errors import ClosedError
 
 cdef enum:
-    FIRST_CHUNK = 4             # a seek usually wants a few
-    SMALL_CHUNK = 16
-    SHORT_WALK = 64
+    FIRST_CHUNK = 4             # items; most seeks read a few
+    SMALL_CHUNK = 16            # chunks grow to this at once,
+    SHORT_SCAN = 64             # beyond it only after so many items
     LARGEST_CHUNK = 512
-    FIRST_BYTES = 1600
+    FIRST_BYTES = 1600          # of the first chunk's buffer
     OFF_GIL = 64                # chunks from this size on are filled without the GIL
     CHUNK_BYTES = 256 << 10
-    # where a fill starts
+    # where a chunk starts
     FROM_EDGE = 0
     FROM_KEY = 1
-    GOING_ON = 2
+    CONTINUE = 2
 
 
 cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
@@ -68,7 +68,7 @@ cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
 
 
 cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) noexcept nogil:
-    """Asks a prefix filter; "maybe" wherever it cannot tell."""
+    """Probes the prefix filter; True where it cannot tell."""
     cdef int has = 0
     cdef uint64_t hash
     if not t.filter.usable or t.filter.prefix_kind == 0 or t.tombstones.n:
@@ -115,9 +115,9 @@ cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
 
 cdef inline bint range_deleted(const ScanC* s, const Entry* e) noexcept nogil:
     cdef int i
-    if s.fragments.n and ranges_cover(s.fragments.items, s.fragments.n, e.key, e.klen) > e.seq:
+    if s.fragments.n and fragments_cover(s.fragments.items, s.fragments.n, e.key, e.klen) > e.seq:
         return True
-    if s.ask_memtables:
+    if s.search_memtables:
         for i in range(s.state.n_memtables):
             if mem_covering_seq(s.state.memtables[i], e.key, e.klen, s.snapshot) > e.seq:
                 return True
@@ -125,7 +125,7 @@ cdef inline bint range_deleted(const ScanC* s, const Entry* e) noexcept nogil:
 
 
 cdef int fill_chunk(ScanC* s) noexcept nogil:
-    """Takes entries until the chunk is full or the limit reached. 1 where more may follow, 0 at the end, -1 on error."""
+    """Adds entries until the chunk is full or the bound is reached. 1 where more may follow, 0 at the end, -1 on error."""
     cdef Entry* e
     cdef int direction = s.merge.direction
     cdef const Bound* limit = &s.upper if direction > 0 else &s.lower
@@ -134,7 +134,7 @@ cdef int fill_chunk(ScanC* s) noexcept nogil:
         if e == NULL or not within(limit, e, direction):
             return 0
         if not e.is_delete and not range_deleted(s, e):
-            if s.chunk.n >= s.most or (s.chunk.used >= CHUNK_BYTES and s.chunk.n):
+            if s.chunk.n >= s.chunk_limit or (s.chunk.used >= CHUNK_BYTES and s.chunk.n):
                 return 1
             if append_item(s, e) != ST_OK:
                 return -1
@@ -142,13 +142,13 @@ cdef int fill_chunk(ScanC* s) noexcept nogil:
             return -1
 
 
-cdef int start_fill(ScanC* s, int direction, int place, const char* key, size_t klen, bint inclusive) noexcept nogil:
+cdef int start_fill(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil:
     cdef int code = ST_OK
     s.chunk.used = 0
     s.chunk.n = 0
-    if place == FROM_KEY:
+    if origin == FROM_KEY:
         code = merge_seek(&s.merge, key, klen) if direction > 0 else merge_seek_before(&s.merge, key, klen, inclusive)
-    elif place == FROM_EDGE:
+    elif origin == FROM_EDGE:
         code = merge_first(&s.merge) if direction > 0 else merge_last(&s.merge)
     if code != ST_OK:
         return -1
@@ -157,7 +157,7 @@ cdef int start_fill(ScanC* s, int direction, int place, const char* key, size_t 
 
 @cython.no_gc
 cdef class Scan(Dependent):
-    """What iterators and cursors share: the merge, the bounds and the chunk."""
+    """The base of iterators and cursors: the merge, the bounds and the chunk."""
 
     cdef int setup(self, ReadState state, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
                    bint want_value, bint fill_cache) except -1:
@@ -172,7 +172,7 @@ cdef class Scan(Dependent):
         self.c.state = v
         self.c.snapshot = snapshot
         self.c.want_value = want_value
-        self.c.most = FIRST_CHUNK
+        self.c.chunk_limit = FIRST_CHUNK
         self.c.rc.fill_cache = fill_cache
         self.c.rc.scan = True
         self.chunk_direction = 1
@@ -189,7 +189,7 @@ cdef class Scan(Dependent):
         for i in range(self.n_orders):
             merge_add_order(&self.c.merge, self.orders[i], snapshot)
         self.add_tables(prefix_bytes)
-        self.add_ranges()
+        self.add_range_tombstones()
         return 0
 
     cdef int set_bounds(self, start, stop, bint include_start, bint include_stop, bytes prefix) except -1:
@@ -206,7 +206,7 @@ cdef class Scan(Dependent):
         return 0
 
     cdef bytes common_prefix(self):
-        """What every key between the bounds begins with; None where they have nothing in common."""
+        """The prefix of every key between the bounds; None where it is empty."""
         cdef const Bound* lower = &self.c.lower
         cdef const Bound* upper = &self.c.upper
         cdef size_t n = 0
@@ -228,7 +228,7 @@ cdef class Scan(Dependent):
         return 0
 
     cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1:
-        """Only the tables between the bounds; if that is one, its prefix filter is asked too."""
+        """Adds the tables between the bounds. If that is one, its prefix filter may rule it out."""
         cdef const Bound* lower = &self.c.lower
         cdef const Bound* upper = &self.c.upper
         cdef int first = 0, last = n, mid
@@ -274,7 +274,7 @@ cdef class Scan(Dependent):
                 continue
             chunk = <ArenaChunk*>lsm_load_ptr(<void**>&v.memtables[i].last)
             offset = lsm_load64(<uint64_t*>&chunk.used)
-            # In flight: a close in the meantime waits, or it would release a scan that is half made.
+            # Counted in flight: a close waits, or it would release a scan that is half made.
             self.handle.inflight += 1
             with nogil:
                 order = mem_order(v.memtables[i], chunk, offset)
@@ -285,17 +285,17 @@ cdef class Scan(Dependent):
             self.n_orders += 1
         return 0
 
-    cdef int add_ranges(self) except -1:
+    cdef int add_range_tombstones(self) except -1:
         cdef ReadStateC* v = &self.state.c
         cdef Fragments* fragments = &self.c.fragments
         cdef int i, level, failed = 0
         for i in range(v.n_memtables):
             if lsm_load_ptr(<void**>&v.memtables[i].range_tree) != NULL:
-                # So many that flattening them would cost more than most walks ask of them.
-                self.c.ask_memtables = True
+                # Flattening this many would cost more than most scans gain.
+                self.c.search_memtables = True
             else:
                 failed |= fragments_add_memtable(fragments, v.memtables[i], self.c.snapshot)
-        if v.table_ranges:
+        if v.table_tombstones:
             for level in range(v.n_levels):
                 for i in range(v.levels[level].n):
                     failed |= fragments_add_table(fragments, v.flat[level][i])
@@ -343,7 +343,7 @@ cdef class Scan(Dependent):
         self.state = None
 
     def __dealloc__(self):
-        # Off the list before `owner` goes: it may be the database's last reference, and its close walks that list.
+        # Leave the list before `owner` goes: that may be the last reference to the database, whose close walks the list.
         self.leave()
         self.release()
 
@@ -365,40 +365,40 @@ cdef class Scan(Dependent):
     def __exit__(self, *exc):
         self.close()
 
-    cdef int refill(self, int direction, int place, const char* key, size_t klen, bint inclusive) except -1:
-        """Makes a new chunk. The merge then stands behind it, if anything may follow (`live`)."""
+    cdef int refill(self, int direction, int origin, const char* key, size_t klen, bint inclusive) except -1:
+        """Fills a new chunk. The merge is then past its last item, if anything may follow (`live`)."""
         cdef int more
         self.n_items = 0
         self.chunk_direction = direction
-        if place != GOING_ON:
+        if origin != CONTINUE:
             self.fetched = 0
             status_clear(&self.c.st)
         self.make_room()
         self.handle.inflight += 1
         self.busy = True
-        if self.c.most >= OFF_GIL:
+        if self.c.chunk_limit >= OFF_GIL:
             self.c.rc.gil_held = False
             with nogil:
-                more = start_fill(&self.c, direction, place, key, klen, inclusive)
+                more = start_fill(&self.c, direction, origin, key, klen, inclusive)
             read_state_drain(&self.state.c)
         else:
             self.c.rc.gil_held = True
-            more = start_fill(&self.c, direction, place, key, klen, inclusive)
+            more = start_fill(&self.c, direction, origin, key, klen, inclusive)
         self.busy = False
         self.handle.inflight -= 1
-        # A failure comes behind the entries in front of it: go_on raises it once they are handed out.
+        # Entries before a failure are returned first; next_chunk raises it afterwards.
         self.live = more != 0
         if more < 0 and self.c.chunk.n == 0:
             self.fail()
         self.n_items = self.c.chunk.n
         self.fetched += self.n_items
-        # Small chunks at first: a short walk should not copy what it does not use. Large ones once it is a scan.
-        if self.c.most < SMALL_CHUNK or (self.fetched >= SHORT_WALK and self.c.most < LARGEST_CHUNK):
-            self.c.most *= 2
-        return self.tally(place != GOING_ON)
+        # Small chunks first: a short scan should not copy entries that it does not use.
+        if self.c.chunk_limit < SMALL_CHUNK or (self.fetched >= SHORT_SCAN and self.c.chunk_limit < LARGEST_CHUNK):
+            self.c.chunk_limit *= 2
+        return self.add_counters(origin != CONTINUE)
 
-    cdef int tally(self, bint seeking) noexcept:
-        """Adds what the last fill did to the database's counters."""
+    cdef int add_counters(self, bint seeking) noexcept:
+        """Adds the counters of the last fill to the database's."""
         cdef ReadCounters* reads = &self.handle.reads
         cdef ReadContext* rc = &self.c.rc
         reads.cache_hits += rc.cache_hits
@@ -415,15 +415,15 @@ cdef class Scan(Dependent):
         return 0
 
     cdef int make_room(self) except -1:
-        """Space for the items of the next chunk, and for the bytes of a few."""
+        """Makes space for the items of the next chunk, and for the bytes of a few."""
         cdef Chunk* chunk = &self.c.chunk
         cdef ChunkItem* items
-        if chunk.cap_items < self.c.most:
-            items = <ChunkItem*>realloc(chunk.items, self.c.most * sizeof(ChunkItem))
+        if chunk.cap_items < self.c.chunk_limit:
+            items = <ChunkItem*>realloc(chunk.items, self.c.chunk_limit * sizeof(ChunkItem))
             if items == NULL:
                 raise MemoryError("iterator")
             chunk.items = items
-            chunk.cap_items = self.c.most
+            chunk.cap_items = self.c.chunk_limit
         if chunk.data == NULL:
             chunk.data = <char*>malloc(FIRST_BYTES)
             if chunk.data == NULL:
@@ -433,11 +433,11 @@ cdef class Scan(Dependent):
 
     cdef int from_bound(self, int direction) except -1:
         cdef Bound* b = &self.c.lower if direction > 0 else &self.c.upper
-        self.c.most = FIRST_CHUNK
+        self.c.chunk_limit = FIRST_CHUNK
         if b.key == NULL:
             return self.refill(direction, FROM_EDGE, NULL, 0, False)
         if direction > 0 and not b.inclusive:
-            # The smallest key behind `start` is start + one zero byte.
+            # The smallest key above `start` is start + one zero byte.
             b.key[b.n] = 0
             return self.refill(direction, FROM_KEY, b.key, b.n + 1, False)
         return self.refill(direction, FROM_KEY, b.key, b.n, b.inclusive)
@@ -449,22 +449,22 @@ cdef class Scan(Dependent):
             r = direction * lsm_compare(key, klen, b.key, b.n)
             if r < 0 or (r == 0 and not b.inclusive):
                 return self.from_bound(direction)
-        self.c.most = FIRST_CHUNK
+        self.c.chunk_limit = FIRST_CHUNK
         return self.refill(direction, FROM_KEY, key, klen, inclusive)
 
-    cdef int go_on(self) except -1:
+    cdef int next_chunk(self) except -1:
         if not self.live:
             self.n_items = 0
             return 0
         if self.c.st.code != ST_OK:
             return self.fail()
-        return self.refill(self.chunk_direction, GOING_ON, NULL, 0, False)
+        return self.refill(self.chunk_direction, CONTINUE, NULL, 0, False)
 
-    cdef int turn(self) except -1:
+    cdef int reverse(self) except -1:
         cdef int direction = -self.chunk_direction
         cdef bytes key
         if self.n_items == 0:
-            # The walk ran over the end of the range and turns there.
+            # The scan ran past the end of the range and reverses there.
             if self.c.st.code != ST_OK:
                 return self.fail()
             return self.from_bound(direction)

@@ -6,7 +6,7 @@ from lsmkv_ext.port.atomics cimport lsm_load_ptr
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.table.tombstones cimport tombstone_walk_init, tombstone_walk_next
 
-# --- gathering ---------------------------------------------------------------------------------------------------------
+# --- adding ------------------------------------------------------------------------------------------------------------
 
 cdef int fragments_add(Fragments* s, const char* start, size_t start_len, const char* stop, size_t stop_len,
                        uint64_t seq) noexcept nogil:
@@ -62,7 +62,7 @@ cdef inline bint starts_before(const RangeSource* a, const RangeSource* b) noexc
 
 
 cdef void sift_source(RangeSource* heap, size_t n, size_t i) noexcept nogil:
-    """Down from i to where it belongs."""
+    """Moves the source at i down to its place in the heap."""
     cdef RangeSource moved = heap[i]
     cdef size_t child
     while True:
@@ -88,8 +88,8 @@ cdef bint source_next(RangeSource* source) noexcept nogil:
     return True
 
 
-cdef void take(RangeSweep* s) noexcept nogil:
-    """The top source moves on."""
+cdef void advance_top(RangeSweep* s) noexcept nogil:
+    """Moves the top source to its next range tombstone."""
     if not source_next(&s.sources[0]):
         s.n_sources -= 1
         s.sources[0] = s.sources[s.n_sources]
@@ -112,61 +112,61 @@ cdef int add_source(RangeSweep* s, RangeSource* source) noexcept nogil:
     return 0
 
 
-cdef int push_over(RangeSweep* s, const RangeTombstone* d) noexcept nogil:
+cdef int push_covering(RangeSweep* s, const RangeTombstone* d) noexcept nogil:
     cdef RangeTombstone* grown
     cdef size_t i, parent
-    if s.n_over == s.cap_over:
-        grown = <RangeTombstone*>realloc(s.over, (s.cap_over * 2 + 16) * sizeof(RangeTombstone))
+    if s.n_covering == s.cap_covering:
+        grown = <RangeTombstone*>realloc(s.covering, (s.cap_covering * 2 + 16) * sizeof(RangeTombstone))
         if grown == NULL:
             return -1
-        s.over = grown
-        s.cap_over = s.cap_over * 2 + 16
-    i = s.n_over
-    s.n_over += 1
+        s.covering = grown
+        s.cap_covering = s.cap_covering * 2 + 16
+    i = s.n_covering
+    s.n_covering += 1
     while i > 0:
         parent = (i - 1) // 2
-        if s.over[parent].seq >= d.seq:
+        if s.covering[parent].seq >= d.seq:
             break
-        s.over[i] = s.over[parent]
+        s.covering[i] = s.covering[parent]
         i = parent
-    s.over[i] = d[0]
+    s.covering[i] = d[0]
     return 0
 
 
-cdef void pop_over(RangeSweep* s) noexcept nogil:
+cdef void pop_covering(RangeSweep* s) noexcept nogil:
     cdef RangeTombstone last
     cdef size_t i = 0, child
-    s.n_over -= 1
-    last = s.over[s.n_over]
+    s.n_covering -= 1
+    last = s.covering[s.n_covering]
     while True:
         child = 2 * i + 1
-        if child >= s.n_over:
+        if child >= s.n_covering:
             break
-        if child + 1 < s.n_over and s.over[child + 1].seq > s.over[child].seq:
+        if child + 1 < s.n_covering and s.covering[child + 1].seq > s.covering[child].seq:
             child += 1
-        if s.over[child].seq <= last.seq:
+        if s.covering[child].seq <= last.seq:
             break
-        s.over[i] = s.over[child]
+        s.covering[i] = s.covering[child]
         i = child
-    s.over[i] = last
+    s.covering[i] = last
 
 
-cdef int step(RangeSweep* s, RangeTombstone* out) noexcept nogil:
+cdef int next_fragment(RangeSweep* s, RangeTombstone* out) noexcept nogil:
     """The next part of a range that is newest all along: 1, 0 behind the last one, -1 without memory."""
     cdef RangeTombstone top
     cdef RangeTombstone* now
-    while s.n_over and lsm_compare(s.over[0].stop, s.over[0].stop_len, s.at, s.at_len) <= 0:
-        pop_over(s)
-    if s.n_over == 0:
+    while s.n_covering and lsm_compare(s.covering[0].stop, s.covering[0].stop_len, s.at, s.at_len) <= 0:
+        pop_covering(s)
+    if s.n_covering == 0:
         if s.n_sources == 0:
             return 0
         s.at = s.sources[0].now.start
         s.at_len = s.sources[0].now.start_len
     while s.n_sources and lsm_compare(s.sources[0].now.start, s.sources[0].now.start_len, s.at, s.at_len) <= 0:
-        if push_over(s, &s.sources[0].now) != 0:
+        if push_covering(s, &s.sources[0].now) != 0:
             return -1
-        take(s)
-    top = s.over[0]
+        advance_top(s)
+    top = s.covering[0]
     out[0] = top
     out.start = s.at
     out.start_len = s.at_len
@@ -176,10 +176,10 @@ cdef int step(RangeSweep* s, RangeTombstone* out) noexcept nogil:
             out.stop = now.start
             out.stop_len = now.start_len
             break
-        # Older: it shows behind the top one, if it reaches that far.
-        if lsm_compare(now.stop, now.stop_len, top.stop, top.stop_len) > 0 and push_over(s, now) != 0:
+        # Older: visible after the top one's stop, if it reaches that far.
+        if lsm_compare(now.stop, now.stop_len, top.stop, top.stop_len) > 0 and push_covering(s, now) != 0:
             return -1
-        take(s)
+        advance_top(s)
     s.at = out.stop
     s.at_len = out.stop_len
     return 1
@@ -187,21 +187,21 @@ cdef int step(RangeSweep* s, RangeTombstone* out) noexcept nogil:
 
 cdef int sweep_next(RangeSweep* s) noexcept nogil:
     cdef int got = 1
-    if s.has_ahead:
-        s.span = s.ahead
+    if s.has_following:
+        s.span = s.following
     else:
-        got = step(s, &s.span)
+        got = next_fragment(s, &s.span)
     s.valid = got == 1
-    s.has_ahead = False
+    s.has_following = False
     while got == 1:
-        got = step(s, &s.ahead)
-        s.has_ahead = got == 1
-        if (not s.has_ahead or s.ahead.seq != s.span.seq
-                or lsm_compare(s.ahead.start, s.ahead.start_len, s.span.stop, s.span.stop_len) != 0):
+        got = next_fragment(s, &s.following)
+        s.has_following = got == 1
+        if (not s.has_following or s.following.seq != s.span.seq
+                or lsm_compare(s.following.start, s.following.start_len, s.span.stop, s.span.stop_len) != 0):
             break
-        s.span.stop = s.ahead.stop
-        s.span.stop_len = s.ahead.stop_len
-        s.has_ahead = False
+        s.span.stop = s.following.stop
+        s.span.stop_len = s.following.stop_len
+        s.has_following = False
     return -1 if got < 0 else 0
 
 
@@ -234,11 +234,11 @@ cdef int sweep_begin(RangeSweep* s) noexcept nogil:
 cdef void sweep_free(RangeSweep* s) noexcept nogil:
     fragments_free(&s.gathered)
     free(s.sources)
-    free(s.over)
+    free(s.covering)
     memset(s, 0, sizeof(RangeSweep))
 
 
-# --- the list ----------------------------------------------------------------------------------------------------------
+# --- the flat list -----------------------------------------------------------------------------------------------------
 
 cdef int fragments_flatten(Fragments* s) noexcept nogil:
     cdef RangeSweep sweep
@@ -268,9 +268,9 @@ cdef void fragments_free(Fragments* s) noexcept nogil:
     s.capacity = 0
 
 
-cdef uint64_t ranges_cover(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil:
+cdef uint64_t fragments_cover(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil:
     cdef size_t lo = 0, hi = n, mid
-    while lo < hi:          # first range that starts behind key
+    while lo < hi:          # first range that starts after key
         mid = (lo + hi) >> 1
         if lsm_compare(items[mid].start, items[mid].start_len, key, klen) <= 0:
             lo = mid + 1

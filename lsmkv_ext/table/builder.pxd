@@ -1,8 +1,7 @@
 # Writes one SSTable, keys in strictly increasing order, without the GIL. Byte grid: docs/format.md, "SSTable".
 #
-# builder_open, any number of adds, then builder_finish or builder_abandon; both free everything the builder owns. After an add
-# failed only builder_abandon is allowed. The directory is not synced here: the caller does, before it names the file in the
-# manifest.
+# builder_open, any number of adds, then builder_finish or builder_abandon; both free everything the builder owns. After a failed
+# add only builder_abandon is allowed. The caller syncs the directory before it names the file in the manifest.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -19,7 +18,7 @@ ctypedef struct BuilderOptions:
     uint32_t restart_interval      # 1..64, rounded down to a power of two; 0 = default
     int compression                # 0 none, 1 lz4
     uint32_t millibits             # filter bits per key x 1000; 0 = no filter
-    uint32_t level                 # the filter is built for
+    uint32_t level                 # that the filter is built for
     bint verify_filter
     uint32_t prefix_kind, prefix_arg
     uint64_t number                # of the file: for status, properties and meta
@@ -33,16 +32,16 @@ ctypedef struct BuilderC:
     GrowBuf last_key
     GrowBuf last_sep
     GrowBuf index
-    uint64_t index_cost            # what the index will take in memory
+    uint64_t index_cost            # bytes that the decoded index will take in memory
     bint pending                   # a finished block waits for its separator
-    uint64_t pending_size
+    uint64_t pending_size          # of the frame of that block
     uint32_t pending_entries
     GrowBuf hashes                 # uint64_t each
     uint64_t last_prefix_hash
     bint has_prefix
-    GrowBuf ranges                 # range tombstones as in their section, in order of arrival
-    size_t last_range              # where the last one begins
-    bint ranges_unsorted           # the order of arrival is not that of the section
+    GrowBuf ranges                 # range tombstones, encoded as in their section, in the order added
+    size_t last_range              # offset of the last one
+    bint ranges_unsorted           # they were not added in the order of the section
     Footer footer
     TableMetaC meta                # counted as entries come; complete after builder_finish
     uint64_t key_bytes, value_bytes
@@ -55,20 +54,20 @@ cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, St
 # Keys strictly increasing: checked (ST_BAD_ARGUMENT).
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
                      int is_delete, uint64_t hash, Status* st) noexcept nogil
-# For a copy of a table (table/rebuild): framed blocks as they are in the other file at this very offset, then for each of them
-# its place in the index and the hashes of its keys.
+# For a copy of a table (table/rebuild): frames of blocks from the same offset of the other file, then for each block its index
+# entry and the hashes of its keys.
 cdef int builder_add_frames(BuilderC* b, const char* frames, size_t n, Status* st) noexcept nogil
 cdef int builder_add_block(BuilderC* b, size_t frame_size, uint64_t n_entries, const char* sep, size_t sep_len,
                            Status* st) noexcept nogil
 cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t hash, Status* st) noexcept nogil
 # start < stop; any order.
 cdef int builder_add_range_tombstone(BuilderC* b, const RangeTombstone* r, Status* st) noexcept nogil
-# Bytes so far, pending and padding, for cutting outputs.
+# Bytes so far, with the open block and the padding; jobs cut their outputs by it.
 cdef uint64_t builder_size(const BuilderC* b) noexcept nogil
-# Zeros to write after the index, so that opening the file stays within OPEN_ALLOWANCE. 0 except for tables of blocks that
-# compress to next to nothing under very long keys, or of a great many range tombstones.
+# Zeros to write after the index, to keep the memory of opening the file within OPEN_ALLOWANCE. 0 for all but rare tables: very
+# long keys over blocks that compress to almost nothing, or a great many range tombstones.
 cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil
-cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # decided at the end of the file
+cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # before builder_finish
 # Builds and verifies the filter; writes index, filter, range tombstones, properties, footer; fsync, close. *out owns its keys
 # (meta_free). On failure the file is removed and *out is empty.
 cdef int builder_finish(BuilderC* b, TableMetaC* out, Status* st) noexcept nogil

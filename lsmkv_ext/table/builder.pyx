@@ -81,7 +81,7 @@ cdef enum:
     KEEP_BUFFER = 4 << 20          # a block builder that one huge value grew beyond this frees its memory
 
 
-# --- life ------------------------------------------------------------------------------------------------------------
+# --- open, size and abandon ------------------------------------------------------------------------------------------
 
 cdef void _free(BuilderC* b) noexcept nogil:
     output_free(&b.out)
@@ -128,8 +128,8 @@ cdef uint64_t builder_size(const BuilderC* b) noexcept nogil:
 
 
 cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil:
-    # Index and range tombstones count twice, as a reader holds them packed and unpacked for a moment; the properties hold at most
-    # four keys.
+    # Index and range tombstones count twice: opening holds them compressed and raw at once. The properties take at most four
+    # keys.
     cdef uint64_t need = (b.index_cost + 2 * b.index.len + 2 * b.ranges.len + 4 * MAX_KEY
                           + b.meta.range_tombstones * RANGE_COST)
     cdef uint64_t have = output_offset(&b.out) + OPEN_ALLOWANCE
@@ -139,7 +139,7 @@ cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil:
 # --- blocks and their index ------------------------------------------------------------------------------------------
 
 cdef int _add_index_entry(BuilderC* b, const char* sep, size_t n, Status* st) noexcept nogil:
-    """Enters the finished block under its separator."""
+    """Adds the index entry of the finished block."""
     cdef IndexEntry e
     cdef size_t shared = 0
     cdef size_t limit = min(n, b.last_sep.len)
@@ -158,8 +158,8 @@ cdef int _add_index_entry(BuilderC* b, const char* sep, size_t n, Status* st) no
     return ST_OK
 
 
-cdef int _separate(BuilderC* b, const char* key, size_t klen, Status* st) noexcept nogil:
-    """Picks a short s with last key <= s < key: key's first bytes up to where the two differ, unless that is all of key."""
+cdef int _add_separator(BuilderC* b, const char* key, size_t klen, Status* st) noexcept nogil:
+    """Picks a separator, last key <= separator < key: the shortest prefix of `key` above the last key, or the last key."""
     cdef size_t same = 0
     cdef size_t limit = min(klen, b.last_key.len)
     while same < limit and key[same] == b.last_key.data[same]:
@@ -185,9 +185,9 @@ cdef int _cut_block(BuilderC* b, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int _emit_alone(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq, int is_delete,
-                     uint64_t hash, Status* st) noexcept nogil:
-    """Writes a block of one entry, stored, with its value straight from the caller's memory."""
+cdef int _write_large_entry(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
+                            int is_delete, uint64_t hash, Status* st) noexcept nogil:
+    """Writes an uncompressed block of one entry, its value straight from the caller's memory."""
     cdef GrowBuf* rest = &b.block.raw
     cdef size_t n
     cdef int code
@@ -250,14 +250,14 @@ cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val,
         if code != ST_OK:
             return code
     if b.pending:
-        code = _separate(b, key, klen, st)
+        code = _add_separator(b, key, klen, st)
         if code != ST_OK:
             return code
     code = builder_add_hash(b, key, klen, hash, st)
     if code != ST_OK:
         return code
     if vlen > LARGE_VALUE:
-        code = _emit_alone(b, key, klen, val, vlen, seq, is_delete, hash, st)
+        code = _write_large_entry(b, key, klen, val, vlen, seq, is_delete, hash, st)
         if code != ST_OK:
             return code
     elif block_builder_add(&b.block, key, klen, val, vlen, seq, is_delete, hash) != ST_OK:
@@ -316,7 +316,7 @@ cdef int _widen_key_range(BuilderC* b, bint empty, const RangeTombstone* r) noex
 
 
 cdef int _write_ranges(BuilderC* b, Status* st) noexcept nogil:
-    """Widens the table's key range to cover them, too."""
+    """Writes the range tombstones and widens the key range of the table to cover them."""
     cdef const char* p
     cdef RangeTombstone r
     cdef bint empty = b.meta.entries == 0
@@ -337,7 +337,7 @@ cdef int _write_ranges(BuilderC* b, Status* st) noexcept nogil:
 # --- filter ----------------------------------------------------------------------------------------------------------
 
 cdef int _build_filter(BuilderC* b, FilterC* f, void** alloc, Status* st) noexcept nogil:
-    """Bits in *alloc (64-byte aligned at f.bits), checked against every hash that went in."""
+    """Builds the bits in *alloc (64-byte aligned at f.bits) and verifies that every hash passes."""
     cdef size_t n = b.hashes.len // 8
     cdef const uint64_t* hashes = <const uint64_t*>b.hashes.data
     cdef uint64_t start = lsm_now_ns()

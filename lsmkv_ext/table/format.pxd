@@ -5,11 +5,11 @@
 #
 # Every section but the filter bits and the footer is framed: payload, then FRAME_TRAILER bytes
 #   u32 raw size | u8 compression | u32 checksum
-# The checksum covers payload, raw size and compression. Its seed is the kind of section and its offset in the file, so bytes from
-# the right file at the wrong place fail.
+# The checksum covers payload, raw size and compression. It is seeded with the kind of section and its offset in the file, so a
+# frame at the wrong offset fails.
 #
-# Decoders take bytes nobody vouches for. They return what is wrong, or NULL for "fine" where the result is a text and for
-# "malformed" where it is the next byte.
+# Decoders trust no byte. Those that return a text return NULL, or what is wrong. Those that return the next byte return NULL
+# where the input is malformed.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -22,11 +22,11 @@ cdef enum:
     FRAME_TRAILER = 9
     FRAME_STORED = 0
     FRAME_LZ4 = 1
-    FRAME_LZ4_MAX_RAW = 48 << 20   # anything larger is stored: a few hostile bytes must not claim a gigabyte
+    FRAME_LZ4_MAX_RAW = 48 << 20   # larger frames are stored: a few hostile bytes must not claim a gigabyte
     FOOTER_SIZE = 160
-    FOOTER_FILTER_HEADER = 64      # bytes of the filter's header at its start; it has its own checksum, so that it can fail open
-    OPEN_ALLOWANCE = 16 << 20      # opening a table allocates at most its file size and this
-    RANGE_COST = 2                 # bytes an open table needs per range tombstone beside its own, once they are many
+    FOOTER_FILTER_HEADER = 64      # the filter's header comes first; with a checksum of its own, so the filter can fail open
+    OPEN_ALLOWANCE = 16 << 20      # opening a table allocates at most its file size plus this
+    RANGE_COST = 2                 # bytes of index that an open table needs per range tombstone, once they are many
     FILTER_ALIGN = 64
     # kinds of section, for the checksum's seed
     KIND_DATA = 1
@@ -86,7 +86,7 @@ cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t 
     put_u32(payload + n + 5, <uint32_t>xxh3(payload, n + 5, section_seed(kind, offset)))
 
 
-# The trailer of a stored frame whose payload is `front` and then rest[:n], written after the latter. -1: out of memory.
+# Writes the trailer of an uncompressed frame after rest[:n]; the payload is front[:front_len] + rest[:n]. -1: out of memory.
 cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int kind, uint64_t offset) noexcept nogil
 # Checks frame[:n], trailer included: checksum and sizes. Returns NULL, or what is wrong; out.raw_size is then safe to allocate.
 cdef const char* frame_check(const char* frame, size_t n, int kind, uint64_t offset, Frame* out) noexcept nogil
@@ -120,14 +120,14 @@ ctypedef struct Properties:
     size_t largest_len
 
 cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil      # -1: out of memory
-# Unknown ids are skipped, and so is everything from where the list breaks off. The keys are borrowed from `p`.
+# Skips unknown ids, and everything after a malformed property. The keys are borrowed from `p`.
 cdef void props_decode(const char* p, size_t n, Properties* out) noexcept nogil
 
 
 # --- index -----------------------------------------------------------------------------------------------------------
 
 ctypedef struct IndexEntry:
-    uint64_t shared                # bytes of the separator before it
+    uint64_t shared                # bytes shared with the separator before it
     uint64_t unshared
     const char* suffix             # borrowed
     uint64_t size                  # of the block's frame
@@ -137,13 +137,13 @@ cdef enum:
     MIN_INDEX_ENTRY = 4            # bytes: four lengths of one byte each
 
 cdef int index_entry_encode(const IndexEntry* e, GrowBuf* out) noexcept nogil    # -1: out of memory
-# Returns the byte behind it, or NULL where it is malformed. That `shared` fits is left to the caller.
+# Returns the byte after it, or NULL where it is malformed. The caller checks `shared`.
 cdef const char* index_entry_decode(const char* p, const char* end, IndexEntry* e) noexcept nogil
 
 
 cdef inline uint64_t block_cost(uint64_t sep_len) noexcept nogil:
-    """Returns the bytes that one block takes in the index of an open table, at most: offset, place of the separator, cached
-    block, 8-byte prefixes (8/7 of one), and the separator."""
+    """Returns at most how many bytes one block takes in the index of an open table: offset, separator offset, block pointer,
+    8-byte prefixes (8/7 of one), and the separator."""
     return 40 + sep_len
 
 
@@ -162,12 +162,12 @@ cdef enum:
 cdef int range_encode(const RangeTombstone* r, GrowBuf* out) noexcept nogil      # -1: out of memory
 # The order in their section: by start, then newest first. <0, 0, >0.
 cdef int range_compare(const RangeTombstone* a, const RangeTombstone* b) noexcept nogil
-# Brings the n of `section`, encoded in any order, into that order. -1: out of memory.
+# Sorts the n encoded range tombstones of `section` into that order. -1: out of memory.
 cdef int ranges_sort(GrowBuf* section, size_t n) noexcept nogil
 
 
 cdef inline const char* range_decode(const char* p, const char* end, RangeTombstone* r) noexcept nogil:
-    """Returns the byte behind it, or NULL where it is malformed. That start < stop is left to the caller."""
+    """Returns the byte after it, or NULL where it is malformed. The caller checks start < stop."""
     cdef uint64_t start_len, stop_len
     p = get_varint(p, end, &start_len)
     if p != NULL:

@@ -26,10 +26,10 @@ from lsmkv_ext.table.reader cimport (
 )
 
 cdef enum:
-    SHORT_WALK = 3                 # blocks: up to here a walk is a seek with a few steps, beyond it a scan
+    SHORT_WALK = 3                 # blocks: a longer walk is a scan, a shorter one a seek with a few steps
     WINDOW_FIRST = 16 << 10
     WINDOW_MAX = 256 << 10
-    WINDOW_COMPACTION = 256 << 10  # of each input, and there may be dozens
+    WINDOW_COMPACTION = 256 << 10  # per input; there may be dozens
     NO_BLOCK = 0x7FFFFFFF
 
 
@@ -76,7 +76,7 @@ cdef int _failed(TableIter* it, int code) noexcept nogil:
 
 
 cdef void _plan_read(TableIter* it, uint32_t i, bint backward, uint64_t* at, uint64_t* end) noexcept nogil:
-    """Plans whole blocks around i: one after a jump, ever more while blocks come in sequence."""
+    """Sets the file range to read: block i and its neighbors in the direction of travel, as far as the window reaches."""
     cdef TableC* t = it.t
     cdef uint32_t first = i
     cdef uint32_t last = i + 1
@@ -110,14 +110,14 @@ cdef inline bint _is_ahead(const TableIter* it, uint32_t i) noexcept nogil:
 
 
 cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept nogil:
-    """Fetches block i, not cached, from the read-ahead buffer, which is refilled if it does not hold it."""
+    """Fetches the uncached block i from the read-ahead buffer, refilled if it does not hold the block."""
     cdef TableC* t = it.t
     cdef uint64_t at = t.offsets[i]
     cdef BlockC* b = NULL
     cdef int code
     if not _is_ahead(it, i):
         if it.window == 0 or t.offsets[i + 1] - at > it.window:
-            # Right after a jump: one block, no buffer. A block larger than the window would be alone in it, and copied.
+            # After a seek: one block, no buffer. A block larger than the window would be alone in the buffer, and copied.
             code = table_load_block(t, i, it.rc, out, &it.status)
             if code == ST_OK:
                 out[0] = table_cache_block(t, i, out[0], it.rc, _scanning(it))
@@ -135,7 +135,7 @@ cdef int _fetch(TableIter* it, uint32_t i, bint backward, BlockC** out) noexcept
 
 
 cdef inline bint _scanning(const TableIter* it) noexcept nogil:
-    """Returns whether the walk is a scan by now. The blocks of a seek and a few steps are likely to be needed again."""
+    """Returns whether the walk is a scan. Blocks of a seek and a few steps are likely to be read again."""
     return it.rc.scan and it.in_sequence > SHORT_WALK
 
 

@@ -1,5 +1,5 @@
-# A table's facts, from the builder to the manifest: one C struct, one Python class (TableMeta), one conversion between them. Both
-# have the same fields; docs/format.md, "MANIFEST", says what each means.
+# The metadata of a table, from the builder to the manifest: one C struct, one Python class (TableMeta), one conversion. Both have
+# the same fields; docs/format.md, "MANIFEST", explains them.
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,5 +1,5 @@
-# From a file to a TableC: footer, properties, index, range tombstones and filter are read and checked here, once. Errors name the
-# offset of the section that is wrong.
+# Opens a table: reads and checks footer, properties, index, range tombstones and filter, once. Errors name the offset of the
+# section that is wrong.
 
 from libc.stdint cimport uint64_t
 
@@ -11,4 +11,4 @@ from lsmkv_ext.table.reader cimport TableC
 # `path` is borrowed until table_close. `charge`: reserve the table's memory in the cache's budget. On failure *t is closed.
 cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_t number, uint64_t global_seq,
                     bint charge, Status* st) noexcept nogil
-cdef void table_close(TableC* t) noexcept nogil            # GIL held, if blocks may be cached; handle.fd = -1 if never opened
+cdef void table_close(TableC* t) noexcept nogil            # GIL held, if blocks may be cached; handle.fd is -1 if never opened

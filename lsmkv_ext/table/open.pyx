@@ -64,7 +64,7 @@ cdef extern from * nogil:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 cdef bint _allowed(TableC* t, uint64_t n, Status* st) noexcept nogil:
-    """Sizes come from the file, which may be hostile. The builder keeps its own tables within the allowance
+    """Whether n more bytes fit the allowance: sizes come from the file, which may be hostile. Our own tables fit
     (builder_padding)."""
     if n > t.room:
         fail_corrupt(st, "table needs more memory than its size allows", t.number, t.file_size)
@@ -72,8 +72,8 @@ cdef bint _allowed(TableC* t, uint64_t n, Status* st) noexcept nogil:
     return True
 
 
-cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
-    """Returns n bytes out of the table's allowance; NULL with *st set."""
+cdef void* _allocate(TableC* t, uint64_t n, Status* st) noexcept nogil:
+    """Allocates n bytes from the allowance of the table; NULL with *st set."""
     cdef void* p
     if not _allowed(t, n, st):
         return NULL
@@ -85,18 +85,18 @@ cdef void* _claim(TableC* t, uint64_t n, Status* st) noexcept nogil:
     return p
 
 
-cdef void _unclaim(TableC* t, void* p, uint64_t n) noexcept nogil:
+cdef void _release(TableC* t, void* p, uint64_t n) noexcept nogil:
     if p != NULL:
         t.room += n
         lsm_free(p)
 
 
 cdef int _read_section(TableC* t, const Section* s, int kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
-    """Reads, checks and unpacks one framed section into memory that the caller owns. (A stored one keeps its trailer.)"""
+    """Reads, checks and unpacks one framed section into memory that the caller owns. (An uncompressed one keeps its trailer.)"""
     cdef Frame f
     cdef const char* problem = NULL
     cdef int code
-    cdef char* frame = <char*>_claim(t, s.size, st)
+    cdef char* frame = <char*>_allocate(t, s.size, st)
     raw[0] = NULL
     raw_len[0] = 0
     if frame == NULL:
@@ -109,14 +109,14 @@ cdef int _read_section(TableC* t, const Section* s, int kind, char** raw, size_t
             if f.compression == FRAME_STORED:
                 raw[0] = frame
                 return ST_OK
-            raw[0] = <char*>_claim(t, f.raw_size, st)
+            raw[0] = <char*>_allocate(t, f.raw_size, st)
             if raw[0] == NULL:
                 code = st.code
             else:
                 problem = frame_unpack(&f, raw[0])
     if problem != NULL:
         code = fail_corrupt(st, problem, t.number, s.at)
-    _unclaim(t, frame, s.size)
+    _release(t, frame, s.size)
     return code
 
 
@@ -171,7 +171,7 @@ cdef int _read_props(TableC* t, Status* st) noexcept nogil:
 # --- index -----------------------------------------------------------------------------------------------------------
 
 cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Returns the bytes of all separators without what they have in common, or UINT64_MAX for a malformed index."""
+    """Returns the bytes of all separators without their common prefix, or UINT64_MAX for a malformed index."""
     cdef const char* end = p + n
     cdef uint64_t total = 0, klen = 0, at = 0
     cdef IndexEntry e
@@ -183,7 +183,7 @@ cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
         klen = e.shared + e.unshared
         if klen > MAX_KEY:
             return <uint64_t>-1
-        # What each shares with the one before it, all share.
+        # The smallest `shared` is what all separators share.
         t.common_len = min(t.common_len, e.shared) if i else klen
         total += klen
         at += e.size
@@ -193,7 +193,7 @@ cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
 
 
 cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Decodes the separators, without what they have in common; -1 where they are not increasing."""
+    """Decodes the separators, without their common prefix; -1 where they are not increasing."""
     cdef const char* end = p + n
     cdef uint64_t at = 0
     cdef uint64_t before = 0
@@ -222,7 +222,7 @@ cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
 
 
 cdef int _build_tree(TableC* t, Status* st) noexcept nogil:
-    """Level 0: the prefixes; each level above: the last of every group of INDEX_FANOUT."""
+    """Builds the prefix tree. Level 0 has all prefixes, each level above the last of every group of INDEX_FANOUT."""
     cdef uint64_t n = t.n_blocks
     cdef uint64_t padded, i
     cdef uint32_t level = 0
@@ -230,7 +230,7 @@ cdef int _build_tree(TableC* t, Status* st) noexcept nogil:
         padded = (n + INDEX_FANOUT - 1) // INDEX_FANOUT * INDEX_FANOUT
         if level >= INDEX_MAX_LEVELS:
             return fail_corrupt(st, "index of too many blocks", t.number, t.footer.index.at)
-        t.levels[level] = <uint64_t*>_claim(t, padded * 8, st)
+        t.levels[level] = <uint64_t*>_allocate(t, padded * 8, st)
         if t.levels[level] == NULL:
             return st.code
         t.memory += padded * 8
@@ -250,17 +250,17 @@ cdef int _build_tree(TableC* t, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int _claim_index(TableC* t, uint64_t seps, Status* st) noexcept nogil:
+cdef int _allocate_index(TableC* t, uint64_t seps, Status* st) noexcept nogil:
     cdef uint64_t places = <uint64_t>t.n_blocks + 1
-    t.sep_at = <uint64_t*>_claim(t, places * 8, st)
+    t.sep_at = <uint64_t*>_allocate(t, places * 8, st)
     if t.sep_at != NULL:
-        t.offsets = <uint64_t*>_claim(t, places * 8, st)
+        t.offsets = <uint64_t*>_allocate(t, places * 8, st)
     if t.offsets != NULL:
-        t.seps = <char*>_claim(t, seps, st)
+        t.seps = <char*>_allocate(t, seps, st)
     if t.seps != NULL:
-        t.common = <char*>_claim(t, t.common_len, st)
+        t.common = <char*>_allocate(t, t.common_len, st)
     if t.common != NULL:
-        t.blocks = <BlockC**>_claim(t, places * sizeof(BlockC*), st)
+        t.blocks = <BlockC**>_allocate(t, places * sizeof(BlockC*), st)
     if t.blocks == NULL:
         return st.code
     memset(t.blocks, 0, places * sizeof(BlockC*))
@@ -276,7 +276,7 @@ cdef int _decode_index(TableC* t, const char* raw, size_t n, Status* st) noexcep
     seps = _measure_index(t, raw, n)
     if seps == <uint64_t>-1:
         return fail_corrupt(st, "malformed index", t.number, t.footer.index.at)
-    code = _claim_index(t, seps, st)
+    code = _allocate_index(t, seps, st)
     if code != ST_OK:
         return code
     if _fill_index(t, raw, n) != 0:
@@ -291,7 +291,7 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
     cdef int code = _read_section(t, &t.footer.index, KIND_INDEX, &raw, &n, st)
     if code == ST_OK:
         code = _decode_index(t, raw, n, st)
-    _unclaim(t, raw, n)
+    _release(t, raw, n)
     return code
 
 
@@ -301,9 +301,9 @@ cdef int _decode_ranges(TableC* t, const char* raw, size_t n, Status* st) noexce
     cdef const char* problem = tombstones_check(&t.tombstones, raw, n, t.props.numbers[PROP_N_RANGE_TOMBSTONES])
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, t.footer.ranges.at)
-    t.tombstones.places = <uint32_t*>_claim(t, <uint64_t>t.tombstones.n_places * 4, st)
+    t.tombstones.places = <uint32_t*>_allocate(t, <uint64_t>t.tombstones.n_places * 4, st)
     if t.tombstones.places != NULL:
-        t.tombstones.bytes = <char*>_claim(t, t.tombstones.len, st)
+        t.tombstones.bytes = <char*>_allocate(t, t.tombstones.len, st)
     if t.tombstones.bytes == NULL:
         return st.code
     tombstones_pack(&t.tombstones, raw, n)
@@ -323,11 +323,11 @@ cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
     code = _read_section(t, &t.footer.ranges, KIND_RANGES, &raw, &n, st)
     if code == ST_OK:
         code = _decode_ranges(t, raw, n, st)
-    _unclaim(t, raw, n)
+    _release(t, raw, n)
     return code
 
 
-cdef char* _claim_filter(TableC* t, Status* st) noexcept nogil:
+cdef char* _allocate_filter(TableC* t, Status* st) noexcept nogil:
     if not _allowed(t, t.footer.filter.size, st):
         return NULL
     t.filter_alloc = page_run_alloc(t.footer.filter.size)
@@ -339,12 +339,12 @@ cdef char* _claim_filter(TableC* t, Status* st) noexcept nogil:
 
 
 cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
-    """Damage leaves the filter unusable; only a failing disk or no memory is an error."""
+    """A damaged filter becomes unusable; only a failed read or lack of memory is an error."""
     cdef uint64_t size = t.footer.filter.size
     cdef char* bits = NULL
     cdef int code
     if size:
-        bits = _claim_filter(t, st)
+        bits = _allocate_filter(t, st)
         if bits == NULL:
             return st.code
         lsm_advise_huge(bits, size)
@@ -354,7 +354,7 @@ cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
     filter_decode(t.footer.filter_header, FILTER_HEADER_SIZE, <const uint8_t*>bits, size, &t.filter)
     if t.filter.usable and (t.filter.seed != t.seed or t.filter.n_keys != t.props.numbers[PROP_FILTER_KEYS]
                             or t.filter.n_blocks != t.props.numbers[PROP_FILTER_BLOCKS]):
-        # A sound filter, but of another table.
+        # An undamaged filter, but of another table.
         t.filter.usable = 0
         t.filter.problem = FILTER_BAD_GEOMETRY
     t.memory += size

@@ -1,4 +1,4 @@
-# The file of a table in the making: buffered writes, frames, early write-back.
+# The output file of a table builder: buffered writes, frames, early write-back.
 #
 # output_open creates the file; then emits; then output_close (flush, fsync, close) or output_abandon (close, unlink); output_free
 # in any case. One thread.
@@ -14,13 +14,13 @@ ctypedef struct TableOutput:
     GrowBuf buf                    # bytes not yet written
     GrowBuf packed                 # compression output
     uint64_t written               # bytes handed to write(2)
-    uint64_t started               # of them, bytes whose write-back was started
+    uint64_t started               # of these, bytes whose write-back was started
 
 cdef int output_open(TableOutput* o, const char* path, Status* st) noexcept nogil
 cdef int output_emit(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil
-# Past the buffer: for bytes that are many already.
+# Bypasses the buffer, for large pieces.
 cdef int output_emit_direct(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil
-# `raw` as a framed section, compressed if asked for and if that saves a sixteenth; *size with the trailer.
+# Writes `raw` as a framed section, compressed if requested and if that saves a sixteenth. *size includes the trailer.
 cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int kind, int compression, uint64_t* size, Status* st) noexcept nogil
 cdef int output_emit_zeros(TableOutput* o, uint64_t n, Status* st) noexcept nogil
 cdef int output_close(TableOutput* o, Status* st) noexcept nogil

@@ -84,7 +84,7 @@ cdef int _flush(TableOutput* o, Status* st) noexcept nogil:
 
 
 cdef int output_emit_direct(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil:
-    # What waits in the buffer comes first.
+    # Buffered bytes come first.
     cdef int code = _flush(o, st)
     return _write(o, p, n, st) if code == ST_OK else code
 

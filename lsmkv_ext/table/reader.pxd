@@ -1,16 +1,15 @@
-# An open SSTable: decoded index, resident filter, cached blocks hanging off the index; finds, reads and decodes blocks, and gets.
-# table/open.pxd makes one from a file.
+# An open SSTable: decoded index with pointers to cached blocks, resident filter; finds, reads and decodes blocks, and gets.
+# table/open.pxd opens it.
 #
 # A TableC is immutable after open except for the cached block pointers, the descriptor and `wasted`. The Python class Table owns
-# it; nogil code borrows the pointer while somebody up the stack (a read state, a job, an iterator) holds the object.
-# GIL-protected: an unpinned block of `blocks`. With the GIL held it may be read without a pin until the GIL is released;
-# without the GIL a block is pinned under the cache's lock.
+# it; nogil code borrows the pointer while a caller (a read state, a job, an iterator) holds the object.
+# GIL-protected: unpinned blocks in `blocks`. A reader that holds the GIL may use them until it releases the GIL; a reader
+# without the GIL pins a block under the cache's lock.
 #
-# How reads fail: ST_CORRUPT with the offset in this table's file, ST_IO, ST_NO_MEMORY. A damaged filter is no error: its `usable`
-# is 0.
+# Reads fail with ST_CORRUPT and the offset in the file, ST_IO or ST_NO_MEMORY. A damaged filter is no error: its `usable` is 0.
 #
-# Hot: table_find_block, table_get_in and what they call are one chain of a get. A caller crosses into this module for each of the
-# two, and this module into block/block for block_get; nothing else on a hit leaves it.
+# Hot: a get calls table_find_block and table_get_in, which calls block_get (block/block). A cache hit makes no other call across
+# modules.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -23,11 +22,11 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.format cimport Footer, Properties
 from lsmkv_ext.table.tombstones cimport Tombstones
 
-ctypedef struct ReadContext:       # one per operation: how to read, and counters of what happened. Zero it, then set.
-    bint gil_held                  # the caller holds the GIL; it is released around disk reads only
+ctypedef struct ReadContext:       # one per operation: how to read, and counters of the reads. Zero it, then set.
+    bint gil_held                  # the caller holds the GIL; disk reads release it
     bint fill_cache
     bint scan                      # new blocks go to probation; TableIter reads ahead
-    bint compaction                # TableIter: large reads past the cache
+    bint compaction                # TableIter: large reads that bypass the cache
     uint64_t cache_hits            # blocks
     uint64_t disk_reads            # preads
     uint64_t disk_bytes
@@ -39,11 +38,11 @@ cdef enum:
     INDEX_MAX_LEVELS = 12
 
 ctypedef struct TableC:
-    # what a get reads, in the first cache lines
+    # Read by every get, so in the first cache lines.
     uint32_t n_blocks
     uint32_t n_levels              # of the prefix tree
     uint64_t max_prefix            # of the last separator
-    size_t common_len              # bytes shared by all keys of the table, cut off before the 8-byte prefixes
+    size_t common_len              # bytes shared by all separators; the 8-byte prefixes start after them
     char* common                   # owned
     uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] last of each group
     BlockC** blocks                # owned array; cached block or NULL (acquire load)
@@ -68,21 +67,21 @@ ctypedef struct TableC:
     Tombstones tombstones
     void* filter_alloc             # owned; filter.bits points into it
     uint64_t memory                # resident bytes: index, filter, range tombstones, properties
-    uint64_t room                  # what opening may still allocate: a hostile file gets its size + OPEN_ALLOWANCE
+    uint64_t room                  # bytes that opening may still allocate, of file_size + OPEN_ALLOWANCE
     bint charged                   # memory is reserved in the cache's budget
-    uint64_t wasted                # point reads that found nothing here; a hint for compaction, an update may be lost
+    uint64_t wasted                # point reads that found nothing; a hint for compaction, so lost updates are fine
     Footer footer
     Properties props
     char* props_bytes              # owned; the raw properties
 
-# First block whose separator >= key; n_blocks = none. It may still hold no key >= key: then that is the next block's first.
+# First block whose separator is >= key; n_blocks = none. If no key of it is >= `key`, the first of the next block is.
 cdef uint32_t table_find_block(const TableC* t, const char* key, size_t klen) noexcept nogil
-# Bytes of the file in front of `key`: for approximate_size and for splitting jobs.
+# Offset of the block of `key`: for approximate_size and subcompactions.
 cdef uint64_t table_offset_of(const TableC* t, const char* key, size_t klen) noexcept nogil
 
 
 cdef inline BlockC* table_peek_block(TableC* t, uint32_t i) noexcept nogil:
-    """Returns the cached block or NULL. Not pinned: GIL held, and only until it is released (table_read_block may)."""
+    """Returns the cached block or NULL, not pinned: needs the GIL and is valid until it is released (table_read_block may)."""
     return <BlockC*>lsm_load_ptr(<void**>&t.blocks[i])
 
 
@@ -109,20 +108,20 @@ cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
         lsm_prefetch(<char*>b - 192)
 
 
-# n bytes of the file; a file that ends before is ST_CORRUPT.
+# Reads n bytes of the file; a shorter file is ST_CORRUPT.
 cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil
-# The same with the GIL released meanwhile where rc.gil_held; counted in rc.
+# The same, counted in rc; with rc.gil_held it releases the GIL meanwhile.
 cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil
-# Pinned block i, from the cache or the disk.
+# Returns block i, pinned, from the cache or the disk.
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
-# The same past the cache: from the disk, private and pinned. With gil_held the GIL is released meanwhile.
+# The same from the disk, bypassing the cache: private and pinned. With rc.gil_held it releases the GIL meanwhile.
 cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
-# A block from its bytes as they are in the file at `offset`: checked, private, pinned. `pooled`: see block_alloc.
+# Decodes the frame of a block at `offset` of the file: checked, private, pinned. `pooled`: see block_alloc.
 cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, bint pooled, BlockC** out,
                             Status* st) noexcept nogil
-# Whether a block read now goes into a cache that is large enough for huge pages to matter.
+# Whether a block read now should come from the slab: it will be cached, and enough is cached for huge pages to pay off.
 cdef bint table_pools_block(const TableC* t, const ReadContext* rc) noexcept nogil
-# Offers a private block to the cache as block i, if rc allows it. Returns the block to use, pinned.
+# Inserts a private block into the cache as block i, if rc allows it. Returns the block to use, pinned.
 cdef BlockC* table_cache_block(TableC* t, uint32_t i, BlockC* b, ReadContext* rc, bint scan) noexcept nogil
 cdef void table_unpin(TableC* t, BlockC* b) noexcept nogil                 # NULL is fine
 # ST_OK / ST_NOT_FOUND / error. The filter is not probed (the caller did it). On ST_OK out.value points into *pinned, which the

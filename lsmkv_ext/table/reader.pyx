@@ -27,7 +27,7 @@ cdef extern from * nogil:
     uint32_t lsm_count_less8(const uint64_t* g, uint64_t x) noexcept
 
 cdef enum:
-    POOL_FROM = 4 << 20            # bytes cached before blocks come from the slab: less stays in the processor's caches
+    POOL_FROM = 4 << 20            # bytes cached before blocks come from the slab: fewer fit the processor's caches
     SCRATCH = 16384                # blocks up to this size are read onto the stack
 
 
@@ -37,8 +37,8 @@ cdef inline int _compare_sep(const TableC* t, uint32_t i, const char* rest, size
     return lsm_compare(t.seps + t.sep_at[i], t.sep_at[i + 1] - t.sep_at[i], rest, n)
 
 
-cdef uint32_t _among_ties(const TableC* t, uint32_t low, uint64_t target, const char* rest, size_t n) noexcept nogil:
-    """Returns the first block from `low`, the first with this prefix, whose whole separator is >= rest."""
+cdef uint32_t _first_not_below(const TableC* t, uint32_t low, uint64_t target, const char* rest, size_t n) noexcept nogil:
+    """Returns the first block from `low` on whose separator is >= rest. `low` is the first whose prefix is `target`."""
     cdef uint32_t high = t.n_blocks
     cdef uint32_t mid
     if _compare_sep(t, low, rest, n) >= 0:
@@ -73,7 +73,7 @@ cdef uint32_t table_find_block(const TableC* t, const char* key, size_t klen) no
     lsm_prefetch(&t.blocks[i])
     if t.levels[0][i] != target:
         return <uint32_t>i
-    return _among_ties(t, <uint32_t>i, target, key + shared, klen - shared)
+    return _first_not_below(t, <uint32_t>i, target, key + shared, klen - shared)
 
 
 cdef uint64_t table_offset_of(const TableC* t, const char* key, size_t klen) noexcept nogil:
@@ -92,7 +92,7 @@ cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st
     else:
         err = fd_acquire(t.fds, &t.handle, &fd)
         if err == ENOENT:
-            # Only a handle beside the writer can miss a file: its descriptor was evicted, and the writer unlinked the name.
+            # Only a read-only handle can miss a file: its descriptor was evicted, and the writer unlinked the file.
             return fail_io(st, "the writer replaced a table; call refresh() on the read-only handle", err)
         if err != 0:
             return fail_io(st, "opening a table", err)
@@ -204,7 +204,7 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
         if t.cache != NULL and rc.fill_cache:
             _prefetch_victim(t.cache)
         ts = PyEval_SaveThread()
-    # Without the GIL from the read to the decoded block.
+    # The GIL is released until the block is decoded.
     start = lsm_now_ns()
     if n <= SCRATCH:
         code = _read_small(t, n, offset, table_pools_block(t, rc), out, st)

@@ -1,5 +1,5 @@
-# Pays filter debt: a new table file with the data blocks of an old one, byte for byte, and a filter for another level or another
-# number of bits per key. Blocks are decompressed to hash their keys, never compressed again; without a new filter, not even that.
+# Pays filter debt: copies the data blocks of a table byte for byte into a new file, with a filter for another level or another
+# number of bits per key. Blocks are decompressed only to hash their keys; without a new filter they are not.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -9,7 +9,7 @@ from lsmkv_ext.table.meta cimport TableMetaC
 from lsmkv_ext.table.reader cimport TableC
 
 ctypedef struct RebuildOptions:
-    uint64_t seed                  # must equal the table's, as the block tags stay (else ST_BAD_ARGUMENT)
+    uint64_t seed                  # must be the table's, because the block tags stay (else ST_BAD_ARGUMENT)
     uint32_t millibits             # 0 = no filter
     uint32_t level
     bint verify_filter
@@ -17,7 +17,7 @@ ctypedef struct RebuildOptions:
     uint64_t number                # of the new file
     uint64_t created_unix
 
-# One routine without the GIL; the new file is fsynced and closed, or removed on failure. `b` is the builder to use: afterwards it
-# holds no memory, and its counters can be read.
+# Runs without the GIL. The new file is fsynced and closed, or removed on failure. `b` is the builder to use; afterwards it owns
+# no memory, and its counters can be read.
 cdef int rebuild_filter(TableC* t, const char* out_path, const RebuildOptions* o, BuilderC* b, TableMetaC* out,
                         Status* st) noexcept nogil

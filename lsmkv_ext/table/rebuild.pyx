@@ -67,7 +67,7 @@ ctypedef struct Copy:              # the state of one copy
     GrowBuf chunk                  # file bytes
     GrowBuf separator
     GrowBuf key                    # room for a key
-    GrowBuf index                  # raw, if no block is decoded: it knows how many entries each has
+    GrowBuf index                  # the raw index, if no block is decoded: it has the number of entries of each
     const char* index_next
     BlockIter it
     uint64_t n_entries             # found in the blocks
@@ -85,7 +85,7 @@ cdef void _copy_free(Copy* c) noexcept nogil:
 
 # --- blocks whose keys are hashed ------------------------------------------------------------------------------------
 
-cdef int _hash_fast(BuilderC* b, BlockC* block, Copy* c, Status* st) noexcept nogil:
+cdef int _hash_keys(BuilderC* b, BlockC* block, Copy* c, Status* st) noexcept nogil:
     c.key.len = 0
     if buf_reserve(&c.key, <size_t>block.max_klen + BLOCK_SLACK) != 0:
         return fail_memory(st, "key buffer")
@@ -117,7 +117,7 @@ cdef int _hash_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy
     cdef int code = table_decode_block(t, frame, t.offsets[i + 1] - t.offsets[i], t.offsets[i], False, &block, st)
     if code != ST_OK:
         return code
-    code = _hash_with_prefixes(b, block, c, st) if b.o.prefix_kind else _hash_fast(b, block, c, st)
+    code = _hash_with_prefixes(b, block, c, st) if b.o.prefix_kind else _hash_keys(b, block, c, st)
     c.value_bytes += block.keys_at
     n_entries[0] = block.n_entries
     table_unpin(t, block)
@@ -165,7 +165,7 @@ cdef int _check_block(TableC* t, uint32_t i, const char* frame, Copy* c, uint64_
 # --- the copy --------------------------------------------------------------------------------------------------------
 
 cdef int _read_frames(TableC* t, uint32_t i, Copy* c, uint32_t* stop, Status* st) noexcept nogil:
-    """Reads blocks i to *stop as they are in the file."""
+    """Reads the frames of the blocks [i, *stop)."""
     cdef uint32_t upto = i + 1
     cdef uint64_t n
     cdef int code
@@ -181,7 +181,7 @@ cdef int _read_frames(TableC* t, uint32_t i, Copy* c, uint32_t* stop, Status* st
     return code
 
 
-cdef int _take_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy* c, Status* st) noexcept nogil:
+cdef int _copy_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy* c, Status* st) noexcept nogil:
     cdef uint64_t n_entries = 0
     cdef int code
     if b.o.millibits:
@@ -205,7 +205,7 @@ cdef int _copy_blocks(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogi
         start = t.offsets[i]
         code = _read_frames(t, i, c, &stop, st)
         while code == ST_OK and i < stop:
-            code = _take_block(t, i, c.chunk.data + (t.offsets[i] - start), b, c, st)
+            code = _copy_block(t, i, c.chunk.data + (t.offsets[i] - start), b, c, st)
             i += 1
         if code == ST_OK:
             code = builder_add_frames(b, c.chunk.data, c.chunk.len, st)
@@ -215,7 +215,7 @@ cdef int _copy_blocks(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogi
 
 
 cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
-    """Takes over what the properties say of the entries: they are the same ones."""
+    """Copies the properties of the entries, which are the same."""
     b.meta.entries = t.n_entries
     b.meta.deletes = t.n_deletes
     b.meta.min_seq = t.props.numbers[PROP_MIN_SEQ]
@@ -236,7 +236,7 @@ cdef int _copy_all(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
     if code == ST_OK:
         code = _copy_blocks(t, b, c, st)
     tombstone_walk_init(&walk, &t.tombstones)
-    # As stored: with the number of an ingest they would be newer than the entries beside them.
+    # As stored: with global_seq they would be newer than the entries of the table.
     walk.global_seq = 0
     while code == ST_OK and tombstone_walk_next(&walk, &r):
         code = builder_add_range_tombstone(b, &r, st)
@@ -290,7 +290,7 @@ cdef int rebuild_filter(TableC* t, const char* out_path, const RebuildOptions* o
 
 def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, number=0, verify=True, prefix_kind=0,
                          prefix_arg=0):
-    """Writes `out_path`: the table's data blocks with another filter. Returns what Job.run does: one table in, one out."""
+    """Writes the table's data blocks with another filter to `out_path`. Returns a dict like that of Job.run."""
     cdef RebuildOptions o
     cdef TableMetaC meta
     cdef BuilderC* b
@@ -316,7 +316,7 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
         with nogil:
             code = rebuild_filter(table.c, path, &o, b, &meta, &st)
         if code != ST_OK:
-            # Damage in the new file is no fault of the table it was made from.
+            # Damage found in the new file is not that of the old table.
             of_result = st.code != ST_CORRUPT or st.file_number == o.number != table.c.number
             raise_status(&st, os.fsdecode(name) if of_result else table.path)
         try:

@@ -1,7 +1,7 @@
 # The Python class of an open SSTable: owns the TableC (table/reader.pxd) and keeps its caches alive.
 #
-# C code that holds a Table may use its `c` without the GIL for as long.
-# GIL-protected: mark_obsolete and __dealloc__, which appends to the list that mark_obsolete left.
+# nogil code may use `c` for as long as its caller holds the Table.
+# GIL-protected: _obsolete: mark_obsolete sets it, __dealloc__ appends to it
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,10 +1,10 @@
-# The range tombstones of an open table: packed, sorted by start, then newest first. Compaction may leave hundreds of thousands in
-# a table, so each takes few bytes, and a place every 2^shift-th makes them searchable.
+# The range tombstones of an open table: packed, sorted by start, then newest first. A table may have hundreds of thousands, so
+# each takes few bytes, and only every 2^shift-th has its offset in `places`, for the binary search.
 #
-# A packed one: varint start length + 1, or 0 (it starts where the one before it ends, as flattened ones mostly do); varint stop
-# length; varint sequence number - base; start, if there is a length; stop.
+# Packed: varint start length + 1, or 0 where it starts at the stop of the one before it, as most fragments do; varint stop
+# length; varint sequence number - base; start, unless 0; stop.
 #
-# Immutable after tombstones_pack. The memory belongs to the table; walks and results borrow keys from it.
+# Immutable after tombstones_pack. The table owns the memory; walks and results borrow keys from it.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -14,13 +14,13 @@ from lsmkv_ext.table.format cimport RangeTombstone
 ctypedef struct Tombstones:        # zeroed = none
     char* bytes                    # owned by the table
     size_t len
-    uint32_t* places               # owned by the table; where in `bytes` every 2^shift-th begins
+    uint32_t* places               # owned by the table; offsets in `bytes` of every 2^shift-th one
     uint32_t n_places
     uint32_t n
     uint32_t shift
-    bint overlap                   # only in tables made elsewhere: flushes and compactions flatten theirs
+    bint overlap                   # only in tables of an SSTWriter: flushes and compactions write fragments
     uint64_t base                  # the smallest of the sequence numbers
-    uint64_t global_seq            # not 0: the sequence number of them all
+    uint64_t global_seq            # not 0: the sequence number of all
 
 ctypedef struct TombstoneWalk:     # over all of them, in order
     const char* p
@@ -29,8 +29,8 @@ ctypedef struct TombstoneWalk:     # over all of them, in order
     uint64_t global_seq            # set it to 0 to see the sequence numbers as stored
     RangeTombstone last
 
-# Checks the raw section p[:n], which should hold `count`, and fills everything but the memory: the caller allocates `places` and
-# `bytes` (n_places, len), then packs. Returns NULL, or what is wrong.
+# Checks the raw section p[:n] of `count` range tombstones and fills *s, except that the caller then allocates `places` (n_places)
+# and `bytes` (len) and calls tombstones_pack. Returns NULL, or what is wrong.
 cdef const char* tombstones_check(Tombstones* s, const char* p, size_t n, uint64_t count) noexcept nogil
 cdef void tombstones_pack(Tombstones* s, const char* p, size_t n) noexcept nogil
 # The newest sequence number over `key`, or 0.
@@ -38,7 +38,7 @@ cdef uint64_t tombstones_cover(const Tombstones* s, const char* key, size_t klen
 
 
 cdef inline const char* tombstone_unpack(const char* p, const char* end, uint64_t base, RangeTombstone* r) noexcept nogil:
-    """Decodes one into *r, which holds the one before it. Returns the byte behind it, or NULL where it is malformed."""
+    """Decodes one into *r, which holds the one before it. Returns the byte after it, or NULL where it is malformed."""
     cdef uint64_t start_len, stop_len, seq
     p = get_varint(p, end, &start_len)
     if p != NULL:
@@ -74,7 +74,7 @@ cdef inline bint tombstone_walk_next(TombstoneWalk* w, RangeTombstone* out) noex
     if w.p == w.end:
         return False
     w.p = tombstone_unpack(w.p, w.end, w.base, &w.last)
-    if w.p == NULL:                # never: they were packed when the table was opened
+    if w.p == NULL:                # cannot happen: tombstones_pack wrote them
         w.p = w.end
         return False
     out[0] = w.last

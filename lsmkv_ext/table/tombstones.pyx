@@ -6,8 +6,8 @@ from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.table.format cimport MIN_RANGE, range_decode
 
 cdef enum:
-    SPARSE_FROM = 64 << 10         # bytes of the section from which on not each has a place
-    SPARSE_SHIFT = 4               # of 2^4 then one: at most RANGE_COST bytes each
+    SPARSE_FROM = 64 << 10         # bytes of the section: a larger one is sparse
+    SPARSE_SHIFT = 4               # then one in 2^4 has a place: at most RANGE_COST bytes each
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ cdef inline bint _has_place(const Tombstones* s, uint64_t i) noexcept nogil:
 
 cdef inline uint64_t _start_field(const Tombstones* s, uint64_t i, const RangeTombstone* r,
                                   const RangeTombstone* before) noexcept nogil:
-    """Returns the packed start length of the i-th: 0 where the start is the stop before it. One at a place has its start."""
+    """Returns the packed start length of the i-th: 0 where it starts at the stop before it and has no place."""
     if not _has_place(s, i) and lsm_compare(r.start, r.start_len, before.stop, before.stop_len) == 0:
         return 0
     return r.start_len + 1
@@ -88,8 +88,8 @@ cdef void tombstones_pack(Tombstones* s, const char* p, size_t n) noexcept nogil
 
 # --- lookup ----------------------------------------------------------------------------------------------------------
 
-cdef inline bint _starts_by(const char* p, const char* end, const char* key, size_t klen) noexcept nogil:
-    """Returns whether the one at p, a place, starts at `key` or before it."""
+cdef inline bint _starts_at_or_before(const char* p, const char* end, const char* key, size_t klen) noexcept nogil:
+    """Returns whether the one at p, which has a place, starts at `key` or before it."""
     cdef RangeTombstone r
     cdef size_t n = <uint8_t>p[0]
     if (n | <uint8_t>p[1]) & 0x80:
@@ -102,8 +102,8 @@ cdef inline bint _starts_by(const char* p, const char* end, const char* key, siz
     return lsm_compare(p + 1, n - 1, key, klen) <= 0
 
 
-cdef uint64_t _cover_by_walk(const Tombstones* s, const char* key, size_t klen) noexcept nogil:
-    """Overlapping ones: any that starts by `key` may cover it."""
+cdef uint64_t _cover_overlapping(const Tombstones* s, const char* key, size_t klen) noexcept nogil:
+    """For overlapping ones: any that starts at `key` or before it may cover it."""
     cdef uint64_t newest = 0
     cdef RangeTombstone r
     cdef TombstoneWalk walk
@@ -121,10 +121,10 @@ cdef uint64_t tombstones_cover(const Tombstones* s, const char* key, size_t klen
     cdef RangeTombstone r, found
     cdef int _i
     if s.overlap:
-        return _cover_by_walk(s, key, klen)
-    while lo < hi:                 # the first place that starts behind key
+        return _cover_overlapping(s, key, klen)
+    while lo < hi:                 # the first place that starts after key
         mid = (lo + hi) >> 1
-        if _starts_by(s.bytes + s.places[mid], end, key, klen):
+        if _starts_at_or_before(s.bytes + s.places[mid], end, key, klen):
             lo = mid + 1
         else:
             hi = mid
@@ -132,7 +132,7 @@ cdef uint64_t tombstones_cover(const Tombstones* s, const char* key, size_t klen
         return 0
     memset(&found, 0, sizeof(found))
     p = tombstone_unpack(s.bytes + s.places[lo - 1], end, s.base, &found)
-    if p == NULL:                  # never: they were packed when the table was opened
+    if p == NULL:                  # cannot happen: tombstones_pack wrote them
         return 0
     r = found
     for _i in range((1 << s.shift) - 1):

@@ -1,4 +1,4 @@
-"""Checks every byte of a table that has a meaning, and reports what is wrong and where."""
+"""Verifies every byte of a table that is used, and reports what is wrong and where."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -149,7 +149,7 @@ cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowB
 
 
 cdef list _verify_padding(Table table):
-    """The bytes between index and filter must be zero. Nothing reads them, but a flipped bit there means a failing disk."""
+    """Checks that the bytes between index and filter are zero. Nothing reads them, but a flipped bit means a failing disk."""
     cdef TableC* t = table.c
     cdef uint64_t at = t.footer.index.at + t.footer.index.size
     cdef char padding[4096]
@@ -172,7 +172,7 @@ def verify_table(Table table not None, *, deep=True):
 
     Opening the table has checked footer, properties, index and range tombstones. This checks the filter and every data
     block's checksum and structure; with `deep` also the order of the keys, each key against index, hash tag, filter and
-    key range, and the contents against the properties. Reads go past the cache, to the file.
+    key range, and the contents against the properties. Reads bypass the cache.
     """
     cdef TableC* t = table.c
     cdef BlockIter it

@@ -9,7 +9,7 @@ from lsmkv_ext.wal.reader cimport LogFile, LogReader, log_blank_from, log_read_h
 cdef class LogDump:
     """Iterates over a log: a dict for its head, one per record, and a last one with "problem" where the log stops before its end.
 
-    A record's "operations" are decoded as they are asked for, and only until the next record is: one record may hold millions.
+    The "operations" of a record are an iterator, valid until the next record is read: one record may hold millions.
     """
     cdef LogReader reader
     cdef uint64_t next_offset       # of the next record; 0: the head comes first

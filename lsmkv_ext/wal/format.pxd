@@ -1,9 +1,9 @@
-# What the writer and the readers of a log agree on. Byte grids: docs/format.md, "Write-ahead log".
+# The bytes of a log, for its writer and its readers. Byte grids: docs/format.md, "Write-ahead log".
 #
 #   head page | record | record | ... | zeros
 #
-# A record is a header, a payload (a batch's operations) and zeros up to a multiple of 8. The log's number seeds both checksums of
-# a record, and the record's offset seeds that of its header: a stale or moved record never passes.
+# A record is a header, a payload (the operations of a batch) and zeros up to a multiple of 8. The log's number seeds both
+# checksums of a record, its offset also that of the header, so a stale or moved record fails its check.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -16,8 +16,8 @@ from lsmkv_ext.port.sync_slots cimport NO_FIELD, SlotLayout, SyncSlot, slot_dama
 cdef enum:
     LOG_VERSION = 1
     LOG_HEAD_SIZE = 4096
-    LOG_HEAD_SUMMED = 32        # bytes in front of the head's checksum
-    LOG_HEAD_FIELDS = 40        # the checksum included
+    LOG_HEAD_SUMMED = 32        # bytes that the checksum of the head covers
+    LOG_HEAD_FIELDS = 40        # with the checksum
     LOG_SLOT_A = 512
     LOG_SLOT_B = 1024
     LOG_SLOT_SIZE = 24
@@ -38,11 +38,11 @@ cdef extern from * nogil:
     const uint64_t LSM_LOG_RECORD_SEED
     const uint64_t LSM_LOG_PAYLOAD_SEED
 
-# A salvaged log is reported with whatever was decoded before the damage.
+# A salvaged log is reported with the fields decoded before the damage.
 ctypedef struct LogHead:
     uint64_t number
-    uint64_t previous_last_seq  # last sequence number of the log before this one; 0 in a log that was made ahead
-    uint64_t known_synced       # what the slots say
+    uint64_t previous_last_seq  # last sequence number of the log before this one; 0 in a log created in advance
+    uint64_t known_synced       # offset up to which the log is known to be on disk
     uint64_t damaged_slot       # its offset; 0: none
 
 ctypedef struct LogRecord:
@@ -69,7 +69,7 @@ cdef inline SlotLayout log_slots(uint64_t number) noexcept nogil:
 
 
 cdef inline void head_encode(char* head, uint64_t number, uint64_t previous_last_seq) noexcept nogil:
-    """Writes LOG_HEAD_SIZE bytes. Slot B says from the start that no record is synced: a head without a good slot is damaged."""
+    """Writes LOG_HEAD_SIZE bytes. Slot B starts with "no record is synced", so a head without a good slot is damaged."""
     cdef SlotLayout slots = log_slots(number)
     cdef SyncSlot slot
     memset(head, 0, LOG_HEAD_SIZE)
@@ -85,24 +85,24 @@ cdef inline void head_encode(char* head, uint64_t number, uint64_t previous_last
 
 
 cdef inline int head_decode(const char* head, uint64_t number, LogHead* out, Status* st) noexcept nogil:
-    """Decodes LOG_HEAD_SIZE bytes. `number` is what the log's name says, or 0: any."""
+    """Decodes LOG_HEAD_SIZE bytes. `number` is that of the file name; 0 accepts any."""
     cdef SlotLayout slots
     cdef SyncSlot slot
     if memcmp(head, LSM_LOG_MAGIC, 8) != 0 or xxh3(head, LOG_HEAD_SUMMED, LSM_LOG_HEAD_SEED) != get_u64(head + LOG_HEAD_SUMMED):
         return fail_corrupt(st, b"log head does not match its checksum", number, 0)
     if get_u32(head + 8) != LOG_VERSION:
-        return fail_corrupt(st, b"log version is not known", number, 8)
+        return fail_corrupt(st, b"unknown log version", number, 8)
     if number and get_u64(head + 16) != number:
         return fail_corrupt(st, b"log carries another log's number", number, 16)
     if not (all_zero(head + LOG_HEAD_FIELDS, LOG_SLOT_A - LOG_HEAD_FIELDS)
             and all_zero(head + LOG_SLOT_A + LOG_SLOT_SIZE, LOG_SLOT_B - LOG_SLOT_A - LOG_SLOT_SIZE)
             and all_zero(head + LOG_SLOT_B + LOG_SLOT_SIZE, LOG_HEAD_SIZE - LOG_SLOT_B - LOG_SLOT_SIZE)):
-        return fail_corrupt(st, b"log head holds bytes where none belong", number, LOG_HEAD_FIELDS)
+        return fail_corrupt(st, b"log head has non-zero bytes outside its fields", number, LOG_HEAD_FIELDS)
     out.number = get_u64(head + 16)
     out.previous_last_seq = get_u64(head + 24)
     slots = log_slots(out.number)
     if not slots_newest(&slots, head, &slot):
-        # A store that a kill cut short spoils one slot, never both.
+        # A store interrupted by a kill damages one slot, never both.
         return fail_corrupt(st, b"log head does not say what is synced", number, LOG_SLOT_A)
     out.known_synced = max(slot.synced, <uint64_t>LOG_HEAD_SIZE)
     if slot_damaged(&slots, head + LOG_SLOT_A):
@@ -119,7 +119,7 @@ cdef inline size_t padded(size_t n) noexcept nogil:
 
 
 cdef inline size_t record_size(size_t n) noexcept nogil:
-    """Bytes in the log of a record with n bytes of payload."""
+    """Bytes of a record with n bytes of payload, padding included."""
     return LOG_RECORD_HEADER + padded(n)
 
 
@@ -133,7 +133,7 @@ cdef inline uint32_t payload_checksum(const char* payload, size_t n, uint64_t nu
 
 cdef inline void record_seal(char* record, size_t n, uint64_t number, uint64_t offset, uint64_t first_seq, uint32_t count,
                              uint64_t synced) noexcept nogil:
-    """Writes the header in front of the n bytes of payload, and the padding behind them."""
+    """Writes the header before the n bytes of payload, and the padding after them."""
     cdef char* payload = record + LOG_RECORD_HEADER
     memset(payload + n, 0, padded(n) - n)
     put_u32(record + 4, payload_checksum(payload, n, number))
@@ -145,7 +145,7 @@ cdef inline void record_seal(char* record, size_t n, uint64_t number, uint64_t o
 
 
 cdef inline bint header_decode(const char* header, uint64_t number, uint64_t offset, LogRecord* record) noexcept nogil:
-    """Fills all of *record but the payload; False where the checksum does not match."""
+    """Fills *record except for the payload; False where the checksum does not match."""
     if get_u32(header) != header_checksum(header, number, offset):
         return False
     record.offset = offset
@@ -157,7 +157,7 @@ cdef inline bint header_decode(const char* header, uint64_t number, uint64_t off
 
 
 cdef inline const char* record_problem(const char* p, const LogRecord* record, uint64_t number) noexcept nogil:
-    """What is wrong with a whole record whose header was decoded; NULL: nothing."""
+    """Checks the rest of a record whose header was decoded. Returns NULL, or what is wrong."""
     cdef const char* payload = p + LOG_RECORD_HEADER
     if get_u32(p + 4) != payload_checksum(payload, record.size, number):
         return b"a record's payload does not match its checksum"

@@ -1,5 +1,5 @@
-# A log, read: through a window, record by record. The reader trusts no byte; it knows neither what becomes of a record's
-# operations nor who asks. Layout: wal/format.pxd.
+# Reads a log record by record, through a window. The reader trusts no byte and does not interpret operations. Layout:
+# wal/format.pxd.
 #
 # A LogFile belongs to one thread at a time.
 
@@ -9,29 +9,29 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.wal.format cimport LogHead, LogRecord, record_size
 
 cdef enum:
-    READ_WINDOW = 1 << 20       # bytes of a usual window; a larger record gets a larger one
+    READ_WINDOW = 1 << 20       # bytes of the usual window; a larger record gets a larger one
 
 ctypedef struct LogFile:
     int fd                      # owned
-    char* window                # owned; holds the file's bytes [start, start + held)
+    char* window                # owned; the bytes [start, start + held) of the file
     size_t capacity             # of the window
     uint64_t start
     size_t held
     uint64_t size               # of the file when it was opened
-    LogHead head                # head.known_synced grows with what records say
+    LogHead head                # records may raise head.known_synced
     uint64_t offset             # of the next record
 
-# Decodes the head page; *file stands at the first record then. `number` as in head_decode.
+# Decodes the head page and moves to the first record. `number` as in head_decode.
 cdef int log_read_head(LogFile* file, uint64_t number, Status* st) noexcept nogil
-# NULL and *record, which lies in the window until another part of the log is read. Else why there is none at file.offset: "" for
-# the clean end of the log. A failed read is in *st.
+# Reads the record at file.offset. Returns NULL and *record, whose payload is in the window until the next read; or why there is
+# no record: "" at the clean end of the log. A failed read is in *st.
 cdef const char* log_read_record(LogFile* file, LogRecord* record, Status* st) noexcept nogil
-# 1: only zeros follow `at`, 0: something else does, -1: *st. Holes of the file are not read: a log is allocated far ahead, and
-# one that claims a terabyte must not take minutes.
+# Returns 1 where only zeros follow `at`, 0 where something else does, -1 with *st set. Skips holes of the file: a hostile log may
+# claim a terabyte.
 cdef int log_blank_from(LogFile* file, uint64_t at, Status* st) noexcept nogil
-# Frees a window larger than usual, and what was given out of it.
+# Frees a window larger than the usual one. Payloads in it become invalid.
 cdef void log_release_window(LogFile* file) noexcept nogil
-# Frees the whole pages of [start, stop) in such a window: they read as zeros then.
+# Frees the whole pages of [start, stop) in such a window; they then read as zeros.
 cdef void log_release_pages(LogFile* file, const char* start, const char* stop) noexcept nogil
 
 

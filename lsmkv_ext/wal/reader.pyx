@@ -31,7 +31,7 @@ from lsmkv_ext.wal.format cimport (
 
 from lsmkv_ext.wal.sync_watermark import read_watermark_beside
 
-HEAD_SIZE = LOG_HEAD_SIZE       # a log that is known synced up to here has no synced record
+HEAD_SIZE = LOG_HEAD_SIZE       # a log whose known-synced offset is this has no synced record
 
 
 # --- the file and its window -----------------------------------------------------------------------------------------
@@ -70,14 +70,14 @@ cdef void log_release_pages(LogFile* file, const char* start, const char* stop) 
 
 
 cdef const char* file_bytes(LogFile* file, uint64_t at, uint64_t n, Status* st) noexcept nogil:
-    """The n bytes at `at`, which the file has; NULL with *st set. Bytes given out before become invalid."""
+    """The n bytes at `at`, which must be within the file; NULL with *st set. Bytes returned earlier become invalid."""
     cdef size_t got
     cdef uint64_t want
     cdef int err
     if at >= file.start and at + n <= file.start + file.held:
         return file.window + (at - file.start)
     want = min(max(n, <uint64_t>READ_WINDOW), file.size - at)
-    # Back to the usual size behind a large record: many small ones may follow.
+    # Back to the usual size after a large record: many small ones may follow.
     if want > file.capacity or file.capacity > max(want, <uint64_t>READ_WINDOW):
         free(file.window)
         file.held = 0
@@ -103,7 +103,7 @@ cdef const char* file_bytes(LogFile* file, uint64_t at, uint64_t n, Status* st) 
 # --- head and records ------------------------------------------------------------------------------------------------
 
 cdef int log_read_head(LogFile* file, uint64_t number, Status* st) noexcept nogil:
-    """A log's head was synced before the log got its name, so no crash explains damage here."""
+    """The head was synced before the log got its name, so a crash cannot have damaged it."""
     cdef const char* head
     file.head.known_synced = LOG_HEAD_SIZE
     file.offset = LOG_HEAD_SIZE
@@ -175,17 +175,17 @@ ctypedef struct LogCheck:
     uint64_t operations
     uint64_t first_seq
     uint64_t last_seq           # 0: no record yet
-    const char* torn            # why the log ends before its last byte, or NULL
+    const char* torn            # why the records end before the last byte of the log, or NULL
 
 
-cdef void learn_synced(LogFile* file, const LogRecord* record) noexcept nogil:
+cdef void raise_known_synced(LogFile* file, const LogRecord* record) noexcept nogil:
     if record.synced > file.head.known_synced and record.synced <= record.offset:
         file.head.known_synced = record.synced
 
 
-cdef int learn_synced_behind(LogFile* file, Status* st) noexcept nogil:
-    """Searches the bytes behind a bad record for good headers: the known-synced offset in each tells whether the damage lies
-    below it. (That a good record follows proves nothing by itself: pages reach the disk in any order.)"""
+cdef int search_known_synced(LogFile* file, Status* st) noexcept nogil:
+    """Searches the bytes after a bad record for good headers: the known-synced offset in each tells whether the bad record was
+    synced. (A good record after it proves nothing by itself: pages reach the disk in any order.)"""
     cdef uint64_t at = padded(file.offset)
     cdef uint64_t i, n
     cdef const char* p
@@ -200,9 +200,9 @@ cdef int learn_synced_behind(LogFile* file, Status* st) noexcept nogil:
             return st.code
         i = 0
         while i + LOG_RECORD_HEADER <= n:
-            # Most places hold no payload size: cheaper than a checksum.
+            # Rules most offsets out without a checksum: a record has a payload.
             if get_u32(p + i + 8) != 0 and header_decode(p + i, file.head.number, at + i, &record):
-                learn_synced(file, &record)
+                raise_known_synced(file, &record)
             i += 8
         at += i
 
@@ -216,7 +216,7 @@ cdef const char* order_problem(const LogRecord* record, uint64_t last_seq) noexc
 
 
 cdef const char* check_records(LogFile* file, bint salvage, LogCheck* check, Status* st) noexcept nogil:
-    """Reads records up to the first problem and returns it; file.offset is there then."""
+    """Reads records up to the first problem and returns it; file.offset is then its offset."""
     cdef LogRecord record
     cdef const char* problem
     while True:
@@ -225,10 +225,10 @@ cdef const char* check_records(LogFile* file, bint salvage, LogCheck* check, Sta
             problem = order_problem(&record, check.last_seq)
         if problem != NULL:
             return problem
-        learn_synced(file, &record)
+        raise_known_synced(file, &record)
         problem = ops_problem(record.payload, record.size, record.count)
         if problem != NULL:
-            # The checksum has passed: no crash explains this.
+            # The checksum matches, so this is not the work of a crash.
             if not salvage:
                 fail_corrupt(st, problem, file.head.number, record.offset)
             return problem
@@ -249,14 +249,14 @@ cdef int check_file(LogFile* file, bint salvage, LogCheck* check, Status* st) no
     if st.code != ST_OK:
         return st.code
     if blank:
-        # Synced records must not have been blanked out either.
+        # Synced records may have been overwritten by zeros.
         if file.offset < file.head.known_synced and not salvage:
             return fail_corrupt(st, b"synced log records are missing", file.head.number, file.offset)
         return ST_OK
     check.torn = problem
     if problem[0] == 0:
         check.torn = b"a hole in the log"
-    if learn_synced_behind(file, st) != ST_OK:
+    if search_known_synced(file, st) != ST_OK:
         return st.code
     if file.offset < file.head.known_synced and not salvage:
         return fail_corrupt(st, check.torn, file.head.number, file.offset)
@@ -274,7 +274,7 @@ def check_log(path, uint64_t number, *, bint salvage=False):
     cdef LogFile* file
     cdef LogCheck check
     cdef Status st
-    # Before the log, which may be growing: what the watermark says about it must be in what is read then.
+    # Read before the log, which may be growing: the bytes below the watermark are then in what is read.
     watermark = read_watermark_beside(path)
     cdef uint64_t watermark_number = 0, watermark_synced = 0
     if watermark is not None:
@@ -289,7 +289,7 @@ def check_log(path, uint64_t number, *, bint salvage=False):
                 file.head.known_synced = watermark_synced
             check_file(file, salvage, &check, &st)
     if salvage and st.code == ST_CORRUPT and check.records == 0:
-        # Nothing of a log without its head can be used.
+        # Without its head nothing of a log can be used.
         check.torn = st.what
         file.offset = 0
         status_clear(&st)

@@ -1,15 +1,15 @@
-# SYNCED: how much of the log in use is known to be on disk, in a file of its own. Byte grid: docs/format.md.
+# The file SYNCED: how much of the active log is known to be on disk. Byte grid: docs/format.md.
 #
-# After each fdatasync of the log its writer stores the watermark into a mapped page; nobody syncs it. It outlives a killed
-# process; after a power cut it may lag, but it never runs ahead. In the log's own head page it would dirty that page at each
-# fdatasync: a second write to another place of the disk, a fifth of what a synced put costs.
+# After each fdatasync of the log its writer stores the watermark into a mapped page, which is never synced. The watermark
+# survives a killed process. After a power cut it may lag behind, but it is never ahead. In the head page of the log, it would
+# dirty that page before each fdatasync: a second write elsewhere on disk, a fifth of the cost of a synced put.
 #
-# One log at a time has the watermark and stores it under its sync mutex.
+# The watermark is attached to one log at a time, which stores it under its sync mutex.
 
 from libc.stdint cimport uint64_t
 
 ctypedef struct WatermarkC:
-    char* page              # owned mapping; NULL where the file system cannot map: logs keep the watermark in their heads
+    char* page              # owned mapping; NULL where the file system cannot map: then logs store the offset in their heads
     uint64_t count          # of the newest slot
 
 cdef void watermark_store(WatermarkC* watermark, uint64_t number, uint64_t synced) noexcept nogil

@@ -51,7 +51,7 @@ cdef void watermark_store(WatermarkC* watermark, uint64_t number, uint64_t synce
 
 
 cdef int make_room(int fd, char* page) noexcept nogil:
-    """Reads the file's first page and allocates all of it: a store into its mapping never meets a full disk. 0 or an errno."""
+    """Reads and allocates the first page of the file: a store into its mapping then needs no disk space. 0 or an errno."""
     cdef size_t got = 0
     cdef int err = file_pread(fd, page, USED, 0, &got)
     if err == 0:
@@ -62,7 +62,7 @@ cdef int make_room(int fd, char* page) noexcept nogil:
 
 
 cdef class SyncWatermark:
-    """The file at `path`, mapped; created where it is missing. Opening it changes no watermark in it."""
+    """The file at `path`, mapped; created where it is missing. Opening it does not change the watermark."""
 
     def __cinit__(self, path):
         cdef bytes encoded = os.fsencode(path)
@@ -91,7 +91,7 @@ cdef class SyncWatermark:
         self.c.page = NULL if mapped == MAP_FAILED else <char*>mapped
 
     def close(self):
-        """Unmap the page. No log may have the watermark any more."""
+        """Unmap the page. The watermark must be attached to no log."""
         if self.c.page != NULL:
             munmap(self.c.page, PAGE)
             self.c.page = NULL
@@ -122,7 +122,7 @@ cdef int load(path, char* page) except -1:
 
 
 def read_watermark(path):
-    """Return (number of a log, its known-synced offset), or None where there is no good watermark."""
+    """Return (log number, known-synced offset), or None where there is no good watermark."""
     cdef SlotLayout slots = layout()
     cdef SyncSlot newest
     cdef char page[PAGE]
@@ -136,7 +136,7 @@ def read_watermark_beside(log_path):
 
 
 def damaged_offsets(path):
-    """Return the offsets of bytes that no store left there. Opening tolerates them: they only make the watermark lag."""
+    """Return the offsets of damaged bytes. Opening tolerates them: they only make the watermark lag."""
     cdef SlotLayout slots = layout()
     cdef SyncSlot slot
     cdef char page[PAGE]

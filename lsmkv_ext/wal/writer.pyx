@@ -72,19 +72,18 @@ cdef enum:
 # --- appending -------------------------------------------------------------------------------------------------------
 
 cdef int allocate(LogC* log, uint64_t end, Status* st) noexcept nogil:
-    """Makes the file at least `end` bytes long and a quarter longer than it was: a small log stays small, a large one seldom
-    allocates."""
+    """Grows the file to at least `end` bytes, by a quarter at least: a small log stays small, a large one rarely allocates."""
     cdef uint64_t step = min(max(page_ceil(log.allocated // 4), <uint64_t>MIN_ALLOCATION), <uint64_t>MAX_ALLOCATION)
     cdef uint64_t grown = max(end, log.allocated + step)
     cdef int err = file_allocate(log.fd, log.allocated, grown - log.allocated)
     if err != 0:
-        return fail_io(st, b"log: no room", err)
+        return fail_io(st, b"log: allocate", err)
     log.allocated = grown
     return ST_OK
 
 
 cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
-    """Allocates and maps the file from the page of `offset` on, for at least n bytes behind `offset`."""
+    """Allocates and maps the file from the page of `offset` on, for at least n bytes after `offset`."""
     cdef uint64_t start = page_floor(log.offset)
     cdef uint64_t need = page_ceil(log.offset - start + n)
     cdef uint64_t size
@@ -106,8 +105,8 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
 
 
 cdef uint64_t prefault_unit(LogC* log) noexcept nogil:
-    """Bytes to prefault per pwrite; sets `step` to the bytes to prefault in all. The kernel keeps and writes back what one call
-    wrote as one piece: so page by page while records are synced as they come, else in growing steps."""
+    """Returns the bytes to prefault per pwrite and sets `step` to the bytes to prefault in all. The kernel writes back what one
+    pwrite wrote as a unit: so single pages while each record is synced, larger and larger steps otherwise."""
     cdef uint64_t syncs = lsm_load64(&log.n_syncs)
     cdef bint synced = syncs != log.step_syncs
     log.step_syncs = syncs
@@ -120,7 +119,7 @@ cdef uint64_t prefault_unit(LogC* log) noexcept nogil:
 
 
 cdef int prefault(LogC* log, size_t n, Status* st) noexcept nogil:
-    """Makes room for n bytes behind `offset` in the file, in the window and in the page cache."""
+    """Makes room for n bytes after `offset` in the file, in the window and in the page cache."""
     cdef uint64_t unit, goal, part
     cdef int err
     if log.window == NULL or log.offset - log.window_start + n > log.window_size:
@@ -134,7 +133,7 @@ cdef int prefault(LogC* log, size_t n, Status* st) noexcept nogil:
         part = goal - log.prefaulted if goal - log.prefaulted < unit else unit
         err = file_pwrite(log.fd, lsm_zeros, part, log.prefaulted)
         if err != 0:
-            return fail_io(st, b"log: no room", err)
+            return fail_io(st, b"log: prefault", err)
         log.prefaulted += part
     return ST_OK
 
@@ -166,17 +165,17 @@ cdef int log_commit(LogC* log, size_t n, uint64_t first_seq, uint32_t count, Sta
     if not log.mapped:
         err = file_pwrite(log.fd, record, total, log.offset)
         if err != 0:
-            # Half a record must not lie under the next one. If this fails too, the next one overwrites it.
+            # Remove a partial record. If this fails too, the next record overwrites it.
             ftruncate(log.fd, <long>log.offset)
             return fail_io(st, b"log: write", err)
     lsm_store64(&log.offset, log.offset + total)
     return ST_OK
 
 
-# --- group sync ------------------------------------------------------------------------------------------------------
+# --- group commit ----------------------------------------------------------------------------------------------------
 
 cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
-    """Stores the known-synced offset in the older of the head's slots."""
+    """Stores the known-synced offset in the older slot of the head."""
     cdef SlotLayout slots = log_slots(log.number)
     cdef SyncSlot slot
     cdef char encoded[LOG_SLOT_SIZE]
@@ -188,13 +187,13 @@ cdef void store_slot(LogC* log, uint64_t synced) noexcept nogil:
     if log.head != NULL:
         memcpy(log.head + slot_offset(&slots, log.slot_count), encoded, LOG_SLOT_SIZE)
     else:
-        # A failure only makes the slot lag: every later record's header carries the offset too.
+        # A failure only makes the slot lag: later record headers carry the offset too.
         file_pwrite(log.fd, encoded, LOG_SLOT_SIZE, slot_offset(&slots, log.slot_count))
 
 
 cdef void await_group(LogC* log) noexcept nogil:
-    """Waits for the threads that the last fdatasync served, at most as long as an fdatasync takes: they are about to write again,
-    and one fdatasync then serves them all. A lone writer never waits."""
+    """Waits for as many threads as the last fdatasync served, at most as long as an fdatasync takes: they are likely to write
+    again soon, and one fdatasync then serves them all. A lone writer never waits."""
     cdef uint64_t group_wait_ns, deadline
     if log.group_size < 2 or log.n_syncs == 0:
         return
@@ -205,8 +204,8 @@ cdef void await_group(LogC* log) noexcept nogil:
 
 
 cdef int sync_once(LogC* log) noexcept nogil:
-    """The leader's part: one fdatasync for every record that is in the log by then. Called with the mutex held; releases it
-    meanwhile."""
+    """The part of the leader: one fdatasync for every record in the log by then. The mutex is held, but released during the
+    fdatasync."""
     cdef uint64_t end, began
     cdef int served, err
     log.leading = True
@@ -257,7 +256,7 @@ cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil:
 
 
 cdef void log_set_watermark(LogC* log, WatermarkC* watermark) noexcept nogil:
-    """Gives the log the watermark, or takes it away; what it said about this log moves into the log's head."""
+    """Attaches the watermark, or detaches it (NULL): then the synced offset moves into the head of the log."""
     pthread_mutex_lock(&log.sync_mutex)
     if log.watermark != NULL and lsm_load64(&log.synced) > LOG_HEAD_SIZE:
         store_slot(log, lsm_load64(&log.synced))
@@ -292,7 +291,7 @@ cdef void log_unmap(LogC* log) noexcept nogil:
 
 
 cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
-    """Allocates, writes, syncs and maps the head. Where the file system cannot map, the log goes over to write mode."""
+    """Allocates, writes, syncs and maps the head. Where the file system cannot map, the log falls back to write mode."""
     cdef void* head
     cdef int err
     if log.mapped:
@@ -311,7 +310,7 @@ cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
     return err
 
 
-@cython.no_gc       # the objects it refers to refer to nothing
+@cython.no_gc       # its references cannot form a cycle
 cdef class LogWriter:
     """Creates one log file and appends to it.
 
@@ -336,7 +335,7 @@ cdef class LogWriter:
         c.fd = -1
         pthread_mutex_init(&c.sync_mutex, NULL)
         pthread_cond_init(&c.sync_done, NULL)
-        # The rename below would replace it.
+        # The rename below would replace an existing log.
         err = EEXIST if os.path.lexists(self.path) else file_open(cpath, OPEN_CREATE, &fd)
         if err:
             fail_io(&st, b"log: create", err)
@@ -354,7 +353,7 @@ cdef class LogWriter:
             if err:
                 fail_io(&st, b"log: create", err)
                 raise_status(&st, self.path)
-            # Only a log with a whole head gets its name: a named log without one is damaged.
+            # A log gets its name after its head is synced: a named log without a head is damaged.
             os.rename(temporary, self.path)
         except OSError as error:
             self.discard(temporary)
@@ -397,7 +396,7 @@ cdef class LogWriter:
 
     @property
     def sync_ns(self):
-        """Nanoseconds that they took."""
+        """Nanoseconds that these fdatasyncs took."""
         return lsm_load64(&self.c.sync_ns)
 
     def sync(self):
@@ -413,14 +412,14 @@ cdef class LogWriter:
         raise_status(&st, self.path)
 
     def attach_watermark(self, SyncWatermark watermark not None, LogWriter previous):
-        """Take the watermark over from `previous`: this log is in use from now on."""
+        """Take the watermark over from `previous`: this is the active log from now on."""
         if previous is not None:
             previous.detach_watermark()
         self.watermark = watermark
         log_set_watermark(self.c, &watermark.c if watermark.c.page != NULL else NULL)
 
     def detach_watermark(self):
-        """Give the watermark up; the log's head tells from now on what is synced."""
+        """Give the watermark up; from now on the synced offset is stored in the head of the log."""
         if not self.closed:
             log_set_watermark(self.c, NULL)
         self.watermark = None
