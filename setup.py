@@ -1,6 +1,6 @@
 """Builds an extension module from each .pyx file of the data plane (`lsmkv_ext`) and of the runner (`bench/native`).
 
-LSMKV_DEBUG=1        bounds checks, invariants, no optimisation
+LSMKV_DEBUG=1        bounds checks, debug symbols, invariants (`port/assertion.pxd`), -O0
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
 LSMKV_OPTIMIZE=...   the compiler's -O level; 0 compiles fastest
 LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
@@ -68,8 +68,8 @@ def is_named(module: str, names: set[str]) -> bool:
 
 
 def optimize(module: str) -> str:
-    small = DEBUG or SANITIZE or is_named(module, COLD)
-    return "-O" + os.environ.get("LSMKV_OPTIMIZE", "1" if small else "3")
+    level = "0" if DEBUG else "1" if SANITIZE or is_named(module, COLD) else "3"
+    return "-O" + os.environ.get("LSMKV_OPTIMIZE", level)
 
 
 DIRECTIVES = {

@@ -37,6 +37,7 @@ class LogSupply:
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
         """Return an empty memtable and its log, whose name is durable; None without logging. Numbers only grow."""
+        memtable = new_memtable(self.versions, 0)  # first: a log that was taken must not be lost
         with self.versions.lock:
             # A log being made has the smaller number, and recovery reads logs by number: it goes first.
             self._prepared.wait_for(lambda: not self.preparing)
@@ -46,7 +47,8 @@ class LogSupply:
             number = self.versions.numbers.next() if writer is None else writer.number
         if writer is None:
             writer = self._create(number, last_seq)
-        return new_memtable(self.versions, number), writer
+        memtable.number = number
+        return memtable, writer
 
     def rotate(self) -> None:
         """Gives the engine an empty memtable and its log. The caller holds the writer's turn."""

@@ -39,7 +39,11 @@ class Claims:
         return claim
 
     def remove(self, claim: Claim) -> None:
-        self.running.remove(claim)
+        """By identity: another thread may have claimed an equal plan since. Twice is no error."""
+        for i, running in enumerate(self.running):
+            if running is claim:
+                del self.running[i]
+                return
 
     def plans(self) -> list[CompactionPlan]:
         """The running plans, with today's level numbers."""

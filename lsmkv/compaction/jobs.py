@@ -143,10 +143,16 @@ class Jobs:
 
     def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
         """Runs the job of a flush without an edit, in another folder if one is given."""
+        return self._write_l0(list(memtables), directory or self.versions.directory)
+
+    def merge_l0(self, files: Sequence[FileMeta]) -> dict[str, Any]:
+        """Merges `files`, neighbours in L0 and newest first, into one table of L0, without an edit."""
+        return self._write_l0(self.versions.tables_of(files), self.versions.directory)
+
+    def _write_l0(self, inputs: list[Any], directory: str) -> dict[str, Any]:
         options = self._table_options(self.versions.options, self.versions.current, 0, None)
-        if directory is not None:
-            options["directory"] = directory
-        return self._run(Job(list(memtables), single_output=True, below=None, **options))
+        options["directory"] = directory
+        return self._run(Job(inputs, single_output=True, below=None, **options))
 
     def policy(self, version: Version) -> policy.FilterPolicy:
         options = self.versions.options

@@ -21,6 +21,9 @@ from lsmkv.version.version import EVERYTHING, FileMeta, KeyRange, Version, hull,
 GRANDPARENT_FILES = 10
 # A merge takes along neighbours in its level while all inputs stay below this many target files.
 EXPANDED_FILES = 25
+# Tables of L0 that together are below this part of a target file are merged, never moved: many short sessions or small
+# flushes would fill L1 with tiny tables.
+SMALL_PART = 8
 # From this share of tombstones on, a table is worth merging although its level is not full.
 TOMBSTONE_SHARE = 0.5
 # In the last level tombstones hide nothing, so fewer are worth a rewrite.
@@ -216,8 +219,45 @@ def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str 
     files = version.levels[0]
     if not files or not taken.free(files):
         return None
+    if total_size(files) < options.target_file_size // SMALL_PART:
+        return _merge_small(version, options, taken, reason)
     chosen = close_over(files, files[-1].range)
     return _plan_down(version, options, taken, 0, chosen, reason)
+
+
+def _merge_small(version: Version, options: Options, taken: _Conflicts, reason: str) -> CompactionPlan | None:
+    """All of L0, with the neighbours in L1 that it can be merged with cheaply."""
+    upper = version.levels[0]
+    lower = _join_neighbours(version, options, upper)
+    if len(upper) == 1 and not lower:
+        return _plan_down(version, options, taken, 0, upper, reason)
+    below = version.overlapping(2, hull(upper + lower))
+    plan = CompactionPlan(Kind.COMPACT, 0, 1, upper, lower, below, reason)
+    return plan if taken.allow(plan) else None
+
+
+def _join_neighbours(version: Version, options: Options, upper: tuple[FileMeta, ...]) -> tuple[FileMeta, ...]:
+    """The files of L1 that overlap `upper`, and those beside them while the output stays below a target file. A
+    neighbour is worth it up to `level_size_ratio` times the bytes so far, as in any step down the tree: L1 keeps a
+    table per order of magnitude.
+    """
+    level, span = version.levels[1], hull(upper)
+    first = sum(f.range.before(span) for f in level)
+    last = len(level) - sum(span.before(f.range) for f in level)
+    size = total_size(upper) + total_size(level[first:last])
+
+    def joins(f: FileMeta) -> bool:
+        return f.size <= size * options.level_size_ratio and size + f.size <= options.target_file_size
+
+    while True:
+        if first and joins(level[first - 1]):
+            first -= 1
+            size += level[first].size
+        elif last < len(level) and joins(level[last]):
+            size += level[last].size
+            last += 1
+        else:
+            return level[first:last]
 
 
 def close_over(files: Sequence[FileMeta], span: KeyRange) -> tuple[FileMeta, ...]:

@@ -42,6 +42,10 @@ LONGEST_PAUSE = 1.0
 GARBAGE_INTERVAL = 0.5
 IDLE_SECONDS = 0.1
 STATS_INTERVAL = 0.5
+# How often a waiting caller checks that somebody works for it.
+WAIT_INTERVAL = 0.5
+# How the names of the threads begin that do the work, by its kind.
+THREADS = {"flush": "flush", "compaction": "compact-"}
 
 
 class Scheduler:
@@ -82,12 +86,13 @@ class Scheduler:
         share_memory(self.versions)
         # The debt of earlier opens counts, or many short ones would grow L0 without bound.
         self.update_pressure()
-        self._spawn("flush", self._flush_loop)
+        self._spawn("flush", partial(self._keep_running, self._flush_loop, partial(self._failed, "flush", "flush")))
         if self.options.wal is not None:
-            self._spawn("log", self._log_loop)
+            self._spawn("log", partial(self._keep_running, self._log_loop, partial(self._helper_failed, "log")))
         # The flush thread counts as one of the jobs; compaction always has a thread of its own.
+        compaction = partial(self._failed, "compaction", "compaction")
         for i in range(max(1, self.options.max_background_jobs - 1)):
-            self._spawn(f"compact-{i}", self._compact_loop)
+            self._spawn(f"compact-{i}", partial(self._keep_running, self._compact_loop, compaction))
         if self.options.stats_export or self.options.sync_interval_ms:
             self.ensure_timer()
 
@@ -102,7 +107,7 @@ class Scheduler:
 
     def ensure_timer(self) -> None:
         if not any(thread.name == "lsmkv-timer" for thread in self._threads):
-            self._spawn("timer", self._timer_loop)
+            self._spawn("timer", partial(self._keep_running, self._timer_loop, partial(self._helper_failed, "timer")))
 
     def stop(self) -> None:
         """Cancels the running jobs and joins the threads, except the calling one."""
@@ -170,6 +175,28 @@ class Scheduler:
 
     # Loops -------------------------------------------------------------------------------------------------
 
+    def _keep_running(self, loop: Callable[[], None], failed: Callable[[BaseException, float], float]) -> None:
+        """Runs `loop` until it returns, and again after each exception: callers wait for what the thread does. `failed`
+        reports the exception and returns the seconds to wait.
+        """
+        pause = 0.0
+        while True:
+            try:
+                loop()
+                return
+            except BaseException as error:
+                pause = self._back_off(failed, error, pause)
+
+    def _back_off(self, failed: Callable[[BaseException, float], float], error: BaseException, pause: float) -> float:
+        try:
+            pause = max(failed(error, pause), FIRST_PAUSE)
+            with self.versions.lock:
+                self.condition.wait_for(lambda: self._stopping, pause)
+        except BaseException:
+            # Too little memory even for the report. The loop tries again, and fails again if nothing has changed.
+            time.sleep(FIRST_PAUSE)
+        return pause
+
     def _flush_loop(self) -> None:
         pause = 0.0
         while True:
@@ -182,11 +209,13 @@ class Scheduler:
                     return
                 memtables = list(self.engine.immutables)
                 self._flushing = True
-            pause = self._attempt("flush", "flush", partial(self._flush, memtables), pause)
-            with self.versions.lock:
-                self._flushing = False
-                self._update_pressure()
-                self.condition.notify_all()
+            try:
+                pause = self._attempt("flush", "flush", partial(self._flush, memtables), pause)
+            finally:
+                with self.versions.lock:
+                    self._flushing = False
+                    self.condition.notify_all()
+                    self._update_pressure()
             del memtables
 
     def _flush(self, memtables: list[Memtable]) -> None:
@@ -200,19 +229,12 @@ class Scheduler:
 
     def _log_loop(self) -> None:
         """Keeps a log ready. If that fails, the next rotation creates its own in the writer's thread."""
-        pause = 0.0
         while True:
             with self.versions.lock:
-                self.condition.wait_for(lambda: self._stopping, pause)
                 self.condition.wait_for(lambda: self._stopping or self.logs.short)
                 if self._stopping or self.engine.refusal is not None:
                     return
-            pause = 0.0
-            try:
-                self.logs.prepare()
-            except OSError as error:
-                pause = LONGEST_PAUSE
-                log.warning("cannot prepare a log: %s", error)
+            self.logs.prepare()
 
     def _compact_loop(self) -> None:
         pause = 0.0
@@ -223,12 +245,17 @@ class Scheduler:
                 try:
                     claim = self._claim_next()
                 except Exception as error:
-                    # A thread that dies here would leave stopped writers waiting for ever.
                     pause = self._failed("compaction", "picking a compaction", error, pause)
                     continue
                 if claim is None:
                     return
-            pause = self._attempt("compaction", str(claim.plan), partial(self.run_claimed, claim), pause)
+            try:
+                pause = self._attempt("compaction", str(claim.plan), partial(self.run_claimed, claim), pause)
+            finally:
+                # Again: the attempt may have failed before it ran the plan.
+                with self.versions.lock:
+                    self.claims.remove(claim)
+            del claim
 
     def _claim_next(self) -> Claim | None:
         """Waits for a plan and claims it; None when the thread should end. The lock is held."""
@@ -368,6 +395,13 @@ class Scheduler:
         log.error("%s failed", what, exc_info=error)
         return 0.0
 
+    def _helper_failed(self, name: str, error: BaseException, pause: float) -> float:
+        """For threads whose work a caller can do without."""
+        log.warning("the %s thread failed, next try in %.2f s: %r", name, LONGEST_PAUSE, error)
+        with self.versions.lock:
+            self.counters.failed(name, error)
+        return LONGEST_PAUSE
+
     # Waiting -----------------------------------------------------------------------------------------------
 
     def wait_flushed(self, memtable: Memtable) -> None:
@@ -414,8 +448,17 @@ class Scheduler:
                 if is_finalizing() and self.engine.immutables:
                     # The flush thread has stopped for good.
                     self._flush(list(self.engine.immutables))
-                else:
-                    self.condition.wait()
+                    continue
+                self._require_workers(kinds)
+                # Bounded: a thread short of memory may fail before it notifies.
+                self.condition.wait(WAIT_INTERVAL)
+
+    def _require_workers(self, kinds: Iterable[str]) -> None:
+        """Raises Error if the thread that the caller waits for has ended."""
+        for kind in kinds:
+            name = f"lsmkv-{THREADS[kind]}"
+            if not any(thread.name.startswith(name) and thread.is_alive() for thread in self._threads):
+                raise Error(f"no {kind} thread is alive")
 
     def _check_failed(self, kinds: Iterable[str]) -> None:
         self.engine.require_writable()

@@ -7,14 +7,16 @@ refused open leaves the files as they were.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
+from collections.abc import Sequence
 
 from lsmkv import filenames
 from lsmkv.compaction.jobs import Jobs
-from lsmkv.errors import IOError
+from lsmkv.errors import Error, IOError, SyncError
 from lsmkv.filenames import Kind
-from lsmkv.files import replace_file, sync_directory
+from lsmkv.files import open_to_read, replace_file, sync_directory
 from lsmkv.log_supply import new_log, new_memtable
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
@@ -22,9 +24,15 @@ from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import ManifestState
+from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
+
+log = logging.getLogger("lsmkv")
+
+# Bytes of L0 that an open merges itself. A merge of so little costs less than the fsyncs of the open.
+MERGE_AT_OPEN = 256 << 10
 
 
 def create_directory(directory: str) -> None:
@@ -72,20 +80,25 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
         versions.start(VersionEdit(logged=False, reason="create"))
     _forget_lost_log(versions)
     with Outputs() as outputs:
+        small, merged = _merge_small(versions, outputs)
         added = _replay_to_tables(versions, logs, outputs)
         active = new_memtable(versions, versions.numbers.next())
         writer = new_log(versions, active.number, last_seq)
         if writer is not None:
             outputs.paths.append(filenames.log_path(directory, active.number))
-        sync_directory(directory)
         edit = VersionEdit(
-            added=tuple(added),
+            removed=tuple(f.number for f in small),
+            added=(*merged, *added),
             last_seq=last_seq,
             log_number=active.number,
             logged=writer is not None,
             reason="open",
         )
+        # Syncs the folder before CURRENT changes, and with it the names of the log and the tables.
         versions.start(edit, outputs)
+    for f in small:
+        del versions.tables[f.number]
+        versions.remove(filenames.table_name(f.number))
     watermark = None if writer is None else SyncWatermark(os.path.join(directory, filenames.SYNCED))
     versions.engine.start(
         versions.table_levels(), [active], writer, last_seq, sync_default=versions.options.sync, watermark=watermark
@@ -94,19 +107,51 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
     return len(added)
 
 
+def small_tables(version: Version, trigger: int) -> tuple[FileMeta, ...]:
+    """The newest tables of L0 that an open should merge into one: only if L0 has reached its trigger.
+
+    Sessions that are too short for a compaction add a table each, and every open reads all of them.
+    """
+    young = version.levels[0]
+    if len(young) < trigger:
+        return ()
+    count = size = 0
+    while count < len(young) and size + young[count].size <= MERGE_AT_OPEN:
+        size += young[count].size
+        count += 1
+    return young[:count] if count > 1 else ()
+
+
+def _merge_small(versions: VersionSet, outputs: Outputs) -> tuple[Sequence[FileMeta], list[AddedFile]]:
+    """Merges the small tables of L0. Returns them, and the table that replaces them."""
+    small = small_tables(versions.current, versions.options.l0_compaction_trigger)
+    if not small:
+        return (), []
+    try:
+        return small, _open_outputs(versions, Jobs(versions).merge_l0(small)["outputs"], outputs)
+    except SyncError:
+        raise
+    except (Error, OSError, MemoryError) as error:
+        # The merge only saves time: a damaged table or a full disk must not refuse the open.
+        log.warning("%s: the small tables of L0 stay as they are: %s", versions.directory, error)
+        return (), []
+
+
+def _open_outputs(versions: VersionSet, files: Sequence[FileMeta], outputs: Outputs) -> list[AddedFile]:
+    outputs.paths += [filenames.table_path(versions.directory, f.number) for f in files]
+    for table in [versions.open_table(f.number) for f in files]:
+        versions.add_table(table)
+    return [(0, f) for f in files]
+
+
 def _replay_to_tables(versions: VersionSet, logs: list[CheckedLog], outputs: Outputs) -> list[AddedFile]:
     added: list[AddedFile] = []
 
     def write(piece: Memtable) -> int:
-        memory = 0
         # A piece of nothing but empty ranges has no output.
-        for f in Jobs(versions).write_memtables([piece])["outputs"]:
-            outputs.paths.append(filenames.table_path(versions.directory, f.number))
-            table = versions.open_table(f.number)
-            versions.add_table(table)
-            added.append((0, f))
-            memory += table.memory
-        return memory
+        files = _open_outputs(versions, Jobs(versions).write_memtables([piece])["outputs"], outputs)
+        added.extend(files)
+        return sum(versions.tables[f.number].memory for _, f in files)
 
     rest = replay(logs, versions.state.seed, write)
     if not rest.empty:
@@ -125,7 +170,19 @@ def _forget_lost_log(versions: VersionSet) -> None:
 
 
 def write_options(versions: VersionSet) -> None:
-    replace_file(versions.directory, filenames.OPTIONS, versions.options.encode())
+    """Stores the options, unless they are stored already."""
+    options = versions.options.encode()
+    if _stored_options(versions.directory, len(options)) != options:
+        replace_file(versions.directory, filenames.OPTIONS, options)
+
+
+def _stored_options(directory: str, size: int) -> bytes | None:
+    """The first bytes of OPTIONS, one more than `size` if there are as many; None without the file."""
+    try:
+        with open_to_read(os.path.join(directory, filenames.OPTIONS)) as file:
+            return file.read(size + 1)
+    except FileNotFoundError:
+        return None
 
 
 def remove_orphans(versions: VersionSet) -> list[str]:

@@ -4,6 +4,7 @@ from libc.string cimport memset
 from lsmkv_ext.batch cimport OP_DELETE
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_key, entry_klen, entry_op, entry_value
 from lsmkv_ext.memtable.order cimport run_first, run_last, run_next, run_prev, run_seek, run_seek_before
+from lsmkv_ext.port.assertion cimport lsm_assert
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.status cimport ST_OK, fail_memory
 from lsmkv_ext.table.iterator cimport (
@@ -217,6 +218,17 @@ cdef inline bint before(const MergeC* m, const Source* a, const Source* b) noexc
     return r < 0 or (r == 0 and newer(m, a, b))
 
 
+cdef bint heap_ordered(const MergeC* m) noexcept nogil:
+    """Every source is valid and not before its parent; the runner-up is the second in order."""
+    cdef int i
+    for i in range(m.n_heap):
+        if not m.heap[i].valid or (i and before(m, m.heap[i], m.heap[(i - 1) // 2])):
+            return False
+        if i and i != m.runner_up and before(m, m.heap[i], m.heap[m.runner_up]):
+            return False
+    return m.tie == (m.n_heap > 1 and order_of(m, m.heap[0], m.heap[m.runner_up]) == 0)
+
+
 cdef void sift_down(MergeC* m, int i) noexcept nogil:
     cdef Source* s = m.heap[i]
     cdef int child
@@ -262,6 +274,7 @@ cdef int build_heap(MergeC* m) noexcept nogil:
     for i in range(m.n_heap // 2 - 1, -1, -1):
         sift_down(m, i)
     find_runner_up(m)
+    lsm_assert(heap_ordered(m))
     return ST_OK
 
 
@@ -324,6 +337,7 @@ cdef int merge_next(MergeC* m) noexcept nogil:
     cdef Source* top
     cdef int r
     # Older sources first: they are compared with the key of the top, which is gone once the top moves.
+    lsm_assert(heap_ordered(m))
     if m.tie and drop_ties(m) != ST_OK:
         return m.st.code
     top = m.heap[0]

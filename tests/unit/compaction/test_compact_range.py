@@ -48,7 +48,8 @@ def test_compact_in_the_background(path):
 
 
 def test_sequential_data_moves_down_without_being_rewritten(path):
-    with lsmkv.open(path, write_buffer_size=16384, l0_compaction_trigger=2) as db:
+    options = {"write_buffer_size": 16384, "target_file_size": 16384, "l0_compaction_trigger": 2}
+    with lsmkv.open(path, **options) as db:
         fill(db, 3000)
         db.flush()
         db._scheduler.wait_idle()

@@ -15,7 +15,7 @@ from lsmkv.compaction.picker import (
     wanted_shift,
 )
 from lsmkv.options import KIB, MAX_LEVELS, Options
-from lsmkv.version.version import KeyRange
+from lsmkv.version.version import FileMeta, KeyRange
 
 # Sizes in the texts are plain numbers, so the options count in the same unit: a base of 16 KiB is one merge
 # of L0.
@@ -33,8 +33,8 @@ def picked(text, busy=(), hints=NO_HINTS, options=OPTIONS):
         ("", None),
         ("L0: 1[a-z] 2[a-z] 3[a-z]", None),
         ("L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z]", "compact L0->L1 [4,3,2,1] l0 count"),
-        ("L0: 1[a-b] 2[c-d] 3[e-f] 4[g-h]", "move L0->L1 [1] l0 count"),
-        ("L0: 1[a-c] 2[x-z] 3[b-d] 4[d-e]", "compact L0->L1 [4,3,1] l0 count"),
+        ("L0: 1[a-b]512 2[c-d] 3[e-f] 4[g-h]", "move L0->L1 [1] l0 count"),
+        ("L0: 1[a-c]512 2[x-z] 3[b-d] 4[d-e]", "compact L0->L1 [4,3,1] l0 count"),
         (
             """
             L0: 5[a-c] 6[b-k] 7[a-z] 8[m-n]
@@ -47,6 +47,80 @@ def picked(text, busy=(), hints=NO_HINTS, options=OPTIONS):
 )
 def test_l0(text, expected):
     assert picked(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("L0: 1[a-b] 2[c-d] 3[e-f] 4[g-h]", "compact L0->L1 [4,3,2,1] l0 count"),
+        ("L0: 1[a-c] 2[x-z] 3[b-d] 4[d-e]", "compact L0->L1 [4,3,2,1] l0 count"),
+        (
+            """
+            L0: 5[k-l] 6[m-n] 7[o-p] 8[q-r]
+            L1: 1[a-b]400 2[c-d]30 3[i-j]40 4[x-z]3700
+            """,
+            "compact L0->L1 [8,7,6,5 + 1,2,3] l0 count",
+        ),
+        (
+            """
+            L0: 5[k-l] 6[m-n] 7[o-p] 8[q-r]
+            L1: 1[a-b]41
+            """,
+            "compact L0->L1 [8,7,6,5] l0 count",
+        ),
+        (
+            """
+            L0: 5[k-l]100 6[m-n]100 7[o-p]100 8[q-r]100
+            L1: 1[a-b]3697 2[x-z]3000
+            """,
+            "compact L0->L1 [8,7,6,5 + 2] l0 count",
+        ),
+        (
+            """
+            L0: 4[k-l] 5[m-n] 6[o-p] 7[q-r]
+            L1: 1[a-b]4 2[n-o]4000 3[x-z]4
+            """,
+            "compact L0->L1 [7,6,5,4 + 1,2,3] l0 count",
+        ),
+    ],
+    ids=["disjoint", "gap", "neighbours", "too large for so little", "target file", "beside an overlap"],
+)
+def test_small_tables_of_l0_are_merged(text, expected):
+    assert picked(text) == expected
+
+
+def test_small_tables_leave_few_in_l1():
+    """A flush of one byte at a time, ascending: L1 keeps a table per order of magnitude, and rewrites are bounded."""
+    version, number, written = tree(""), 0, 0
+    for _ in range(2000):
+        number += 1
+        name = f"k{number:06}".encode()
+        version = version.with_levels({0: (*version.levels[0], file_of(number, name, name, 1))})
+        plan = choose(version, OPTIONS)
+        if plan is None:
+            continue
+        size = plan.input_bytes
+        written += size if plan.kind is Kind.COMPACT else 0
+        number += 1
+        merged = file_of(number, plan.span.start, plan.span.stop, size)
+        gone = {f.number for f in plan.inputs}
+        kept = [f for f in version.levels[1] if f.number not in gone]
+        young = [f for f in version.levels[0] if f.number not in gone]
+        version = version.with_levels({0: young, 1: [*kept, merged]})
+    assert len(version.levels[1]) <= 4
+    assert written <= 40 * 2000
+
+
+def file_of(number, smallest, largest, size):
+    return FileMeta(
+        number=number,
+        size=size,
+        entries=1,
+        smallest=smallest,
+        largest=largest,
+        min_seq=number,
+        max_seq=number,
+    )
 
 
 def test_targets_follow_the_last_level():
