@@ -1,7 +1,7 @@
 import contextlib
 import os
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.string cimport memcpy, memset
@@ -25,6 +25,7 @@ from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.memtable.apply cimport mem_apply
 from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_prefetch, mem_reserve
 from lsmkv_ext.port.atomics cimport lsm_load64
+from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
@@ -66,7 +67,7 @@ cdef enum:
 cdef bytes copy_key(object key):
     """A copy of a bytes-like object that others may change."""
     cdef Py_buffer kb
-    PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+    get_bytes_view(key, &kb)
     try:
         if kb.len > MAX_KEY:
             refuse_key(key, kb.len)
@@ -470,7 +471,7 @@ cdef class Engine(Reader):
             refuse_key(key, PyBytes_GET_SIZE(k))
         if op == OP_DELETE:
             return self.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
-        PyObject_GetBuffer(value, &vb, PyBUF_SIMPLE)
+        get_bytes_view(value, &vb)
         try:
             if vb.len > MAX_VALUE:
                 refuse_value(vb.len)
