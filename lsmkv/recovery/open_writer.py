@@ -41,6 +41,7 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     """Returns a version set with an active memtable, its log, and a manifest that names it."""
     report = RecoveryReport()
     began = time.monotonic()
+    stored_state.refuse_irregular(directory, filenames.list_irregular(directory))
     created = not stored_state.exists(directory)
     state = _new_state() if created else stored_state.read_state(directory)
     stored_state.check_table_files(directory, state)

@@ -17,7 +17,7 @@ from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
-from lsmkv.files import sync_directory
+from lsmkv.files import io_errors, sync_directory
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
@@ -75,12 +75,13 @@ def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
     if not stored_state.exists(directory):
         report.losses.append("there is no database")
         return report
-    refuse_foreign(directory)
-    lock = DatabaseLock(directory)
-    try:
-        _Repair(directory, report).run()
-    finally:
-        lock.release()
+    with io_errors("repair", directory):
+        refuse_foreign(directory)
+        lock = DatabaseLock(directory)
+        try:
+            _Repair(directory, report).run()
+        finally:
+            lock.release()
     return report
 
 
@@ -93,11 +94,15 @@ class _Repair:
         self.table_numbers = [number for _, kind, number in listing if kind is Kind.TABLE]
         self.log_numbers = [number for _, kind, number in listing if kind is Kind.LOG]
         self.manifests = [number for _, kind, number in listing if kind is Kind.MANIFEST]
+        self.irregular = [name for name, _, _ in filenames.list_irregular(directory)]
         self.numbers = FileNumbers(max((number for _, _, number in listing), default=0) + 1)
         self.cache = BlockCache(8 << 20)
         self.fds = FdCache(64)
 
     def run(self) -> None:
+        for name in self.irregular:
+            self._lose(f"{name} is not a regular file")
+            self._set_aside(name)
         state = self._readable_state()
         if state is None:
             self._rebuild()
@@ -303,6 +308,9 @@ class _Repair:
             os.mkdir(lost, 0o700)
         for name in self.report.set_aside:
             target = os.path.join(lost, name)
+            if name in self.irregular:
+                self._move_irregular(name, target)
+                continue
             with suppress(FileNotFoundError):
                 os.unlink(target)  # from an earlier repair, or from this one, killed halfway
             try:
@@ -312,12 +320,20 @@ class _Repair:
                     raise
         sync_directory(lost)
 
+    def _move_irregular(self, name: str, target: str) -> None:
+        """Moves it at once: it may have the name of a file that is written next."""
+        while os.path.lexists(target):
+            target += "~"
+        os.rename(os.path.join(self.directory, name), target)
+
     def _move_damaged(self) -> None:
         """Called once the new manifest no longer names these files."""
         if not self.report.set_aside:
             return
         lost = os.path.join(self.directory, filenames.LOST)
         for name in self.report.set_aside:
+            if name in self.irregular:
+                continue
             if os.path.lexists(os.path.join(lost, name)):
                 os.unlink(os.path.join(self.directory, name))
             else:
