@@ -64,6 +64,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         self._lock = lock
         self._pid = os.getpid()
         self._closing = RLock()
+        self._close_waits = False
         self._attach(versions, report)
         options = versions.options
         self._configure(versions.directory, versions.state.seed, readonly=lock is None, sync_default=options.sync)
@@ -397,7 +398,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
         # One at a time, or an older state could replace a newer one; and none after a close.
         with self._closing:
             self._check_open()
-            versions, report = open_reader.open_for_reading(self.path, self.options)
+            versions, report = open_reader.open_for_reading(self.path, self.options, lambda: self._close_waits)
             memtables = versions.memtables() or [open_reader.empty_memtable(versions)]
             state = versions.state
             self._refresh(versions.table_levels(), memtables, state.last_seq, state.seed)
@@ -497,6 +498,7 @@ class DB(Engine, OrderedMapping, MutableMapping[bytes, bytes]):
             return
         if self._pid != os.getpid():
             return
+        self._close_waits = True  # ends a refresh
         with self._closing:
             if self.closed:
                 return

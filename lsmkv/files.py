@@ -17,7 +17,6 @@ from typing import BinaryIO
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv_ext.port.file import occupy_standard_streams
 
-
 # Errors of open(2) for what is not a regular file: a folder, a socket, a symbolic link with O_NOFOLLOW.
 NOT_REGULAR = frozenset({errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
 
@@ -53,8 +52,8 @@ def open_own(path: str, flags: int) -> int:
     """Opens a file of a database. Raises CorruptionError if it is a link or not a regular file."""
     try:
         return open_regular(path, flags | os.O_NOFOLLOW)
-    except IOError as error:
-        raise CorruptionError(error.strerror, path) from None
+    except IOError:
+        raise CorruptionError("not a regular file", path) from None
 
 
 def is_named(fd: int, path: str) -> bool:

@@ -105,29 +105,42 @@ def refuse_irregular(directory: str, listing: Iterable[tuple[str, Kind, int]]) -
 
 def check_table_files(directory: str, state: ManifestState) -> None:
     for f in state.version.files():
-        path = filenames.table_path(directory, f.number)
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            raise CorruptionError("a table of the manifest is missing", path) from None
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
-            raise CorruptionError("not a regular file", path)
-        if status.st_size != f.size:
-            raise CorruptionError(f"table has {status.st_size} bytes, the manifest says {f.size}", path)
+        check_table_file(directory, f)
 
 
-def new_version_set(directory: str, options: Options, state: ManifestState) -> VersionSet:
-    """A version set with its caches, and no table open yet."""
-    cache = BlockCache(options.block_bytes)
-    fds = FdCache(_descriptor_limit(options))
-    return VersionSet(directory, options, state, {}, cache, fds, FileNumbers(state.next_file))
+def check_table_file(directory: str, f: FileMeta) -> None:
+    path = filenames.table_path(directory, f.number)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        raise CorruptionError("a table of the manifest is missing", path) from None
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+        raise CorruptionError("not a regular file", path)
+    if status.st_size != f.size:
+        raise CorruptionError(f"table has {status.st_size} bytes, the manifest says {f.size}", path)
+
+
+def new_caches(options: Options) -> tuple[BlockCache, FdCache]:
+    return BlockCache(options.block_bytes), FdCache(descriptor_limit(options))
+
+
+def new_version_set(
+    directory: str, options: Options, state: ManifestState, caches: tuple[BlockCache, FdCache]
+) -> VersionSet:
+    """A version set with no table open yet."""
+    return VersionSet(directory, options, state, {}, *caches, FileNumbers(state.next_file))
 
 
 def open_tables(versions: VersionSet) -> None:
     for f in versions.current.files():
-        table = versions.open_table(f.number, f.global_seq)
-        check_table(table, f, filenames.table_path(versions.directory, f.number))
-        versions.add_table(table)
+        versions.add_table(open_table(versions, f))
+
+
+def open_table(versions: VersionSet, f: FileMeta) -> Table:
+    """Raises CorruptionError if the table is not the one that the manifest describes."""
+    table = versions.open_table(f.number, f.global_seq)
+    check_table(table, f, filenames.table_path(versions.directory, f.number))
+    return table
 
 
 def check_table(table: Table, f: FileMeta, path: str) -> None:
@@ -200,7 +213,7 @@ def _drop_log(path: str, found: dict[str, Any], options: Options, report: Recove
     report.torn.append(TornTail(path, 0, found["bytes"], "an older log lost its end"))
 
 
-def _descriptor_limit(options: Options) -> int:
+def descriptor_limit(options: Options) -> int:
     """How many table descriptors to keep open: the process limit, less what the program itself needs."""
     if options.max_open_files is not None:
         return options.max_open_files
