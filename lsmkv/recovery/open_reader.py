@@ -119,8 +119,8 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
     with stored_state.open_manifest(directory) as (file, number, path):
         state = decode_manifest(file, number, path)
         versions = stored_state.new_version_set(directory, options, state, attempts.caches)
-        # Tables first: opening them is fast, reading logs is not. A log removed meanwhile is noticed: the manifest names
-        # the oldest.
+        # Tables first: opening them is fast, reading logs is not. The manifest names the oldest log, so one removed
+        # meanwhile is noticed.
         attempts.open_tables(versions)
         _read_logs(versions, report)
         if not is_named(file.fileno(), path):

@@ -85,6 +85,29 @@ def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
     return report
 
 
+class _Ages:
+    """Sequence numbers for ingested tables, whose own only the manifest has. Sees all tables, lowest number first.
+
+    Tables with lower numbers were made before an ingest, so the next sequence number after theirs is not above the
+    one that was lost: a write after the ingest always wins.
+    """
+
+    def __init__(self) -> None:
+        self._last_seq = 0
+        self._ingested: list[tuple[int, Table]] = []  # with their sequence numbers
+
+    def global_seq(self, table: Table) -> int:
+        """0 for a table that was not ingested."""
+        if table.properties["number"] == table.number or table.smallest is None:
+            self._last_seq = max(self._last_seq, table.max_seq)
+            return 0
+        # Tables of one ingest share a sequence number and do not overlap.
+        older = [seq for seq, other in self._ingested if other.meta.range.overlaps(table.meta.range)]
+        seq = max([self._last_seq, *older]) + 1
+        self._ingested.append((seq, table))
+        return seq
+
+
 class _Repair:
     def __init__(self, directory: str, report: RepairReport) -> None:
         self.directory = directory
@@ -182,10 +205,15 @@ class _Repair:
         self._finish(version, seed, max([last_seq, *(table.max_seq for table in tables)]))
 
     def _readable_tables(self) -> Iterator[Table]:
+        ages = _Ages()
         for number in self.table_numbers:
             name = filenames.table_name(number)
+            path = filenames.table_path(self.directory, number)
             try:
-                table = Table(filenames.table_path(self.directory, number), number, self.cache, self.fds)
+                table = Table(path, number, self.cache, self.fds)
+                seq = ages.global_seq(table)
+                if seq:
+                    table = Table(path, number, self.cache, self.fds, global_seq=seq)
             except (CorruptionError, OSError) as error:
                 self._lose(f"{name} cannot be read: {error}")
                 self._set_aside(name)
