@@ -97,8 +97,8 @@ class _Ages:
         self._ingested: list[tuple[int, Table]] = []  # with their sequence numbers
 
     def global_seq(self, table: Table) -> int:
-        """0 for a table that was not ingested."""
-        if table.properties["number"] == table.number or table.smallest is None:
+        """0 for a table that was not ingested, or that has sequence numbers of its own."""
+        if table.max_seq or table.properties["number"] == table.number or table.smallest is None:
             self._last_seq = max(self._last_seq, table.max_seq)
             return 0
         # Tables of one ingest share a sequence number and do not overlap.

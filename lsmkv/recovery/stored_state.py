@@ -114,7 +114,7 @@ def check_table_file(directory: str, f: FileMeta) -> None:
         status = os.lstat(path)
     except FileNotFoundError:
         raise CorruptionError("a table of the manifest is missing", path) from None
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise CorruptionError("not a regular file", path)
     if status.st_size != f.size:
         raise CorruptionError(f"table has {status.st_size} bytes, the manifest says {f.size}", path)

@@ -197,7 +197,9 @@ def _verify_presence(directory: str, state: ManifestState, report: Report) -> No
             gone = isinstance(error, FileNotFoundError)
             report.add(path, "a table of the manifest is missing" if gone else error)
             continue
-        if stat.S_ISREG(status.st_mode) and status.st_size != f.size:
+        if not stat.S_ISREG(status.st_mode):
+            report.add(path, "not a regular file")
+        elif status.st_size != f.size:
             report.add(path, f"the manifest says {f.size} bytes")
 
 
