@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from lsmkv import filenames
 from lsmkv.errors import IOError
-from lsmkv.files import io_errors, is_named, open_above_stdio, replace_file, sync_directory, sync_file
+from lsmkv.files import io_errors, is_named, open_above_stdio, open_regular, replace_file, sync_directory, sync_file
 from lsmkv.version.current import write_current
 from lsmkv.version.manifest import ManifestState, ManifestWriter, snapshot_edit
 from lsmkv.version.version import Version
@@ -121,7 +121,7 @@ def link_or_copy(source: str, target: str) -> None:
 
 def copy_file(source: str, target: str) -> None:
     """A durable copy with our permissions; `target` must not exist."""
-    read = open_above_stdio(source, os.O_RDONLY)
+    read = open_regular(source, os.O_RDONLY)
     try:
         write = open_above_stdio(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:

@@ -61,6 +61,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._pid = os.getpid()
         self._closing = RLock()
         self._bind(versions.engine)
+        self._close_waits = False
         self._attach(versions, report)
         self._tune(versions.options)
         if lock is not None:
@@ -349,7 +350,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         # One at a time, or an older state could replace a newer one; and none after a close.
         with self._closing:
             self._check_open()
-            versions, report = open_reader.open_for_reading(self.path, self.options)
+            versions, report = open_reader.open_for_reading(self.path, self.options, lambda: self._close_waits)
             self._engine.adopt(versions.engine)
             versions.engine = self._engine
             # All of it: anything that knew the old state would keep its tables open.
@@ -432,6 +433,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             return
         if self._pid != os.getpid():
             return
+        self._close_waits = True  # ends a refresh
         with self._closing:
             if self.closed:
                 return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from enum import Enum
 
 from lsmkv.errors import IOError
@@ -102,11 +103,20 @@ def parse(name: str) -> tuple[Kind, int] | None:
 
 def list_directory(directory: str) -> list[tuple[str, Kind, int]]:
     """Every regular file of ours in the folder, by number. Symbolic links are not ours."""
+    return _list(directory, lambda entry: entry.is_file(follow_symlinks=False))
+
+
+def list_irregular(directory: str) -> list[tuple[str, Kind, int]]:
+    """Everything with a name of ours that is neither a regular file nor a symbolic link, by number."""
+    return _list(directory, lambda entry: not entry.is_file(follow_symlinks=False) and not entry.is_symlink())
+
+
+def _list(directory: str, wanted: Callable[[os.DirEntry[str]], bool]) -> list[tuple[str, Kind, int]]:
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
             parsed = parse(entry.name)
-            if parsed is not None and entry.is_file(follow_symlinks=False):
+            if parsed is not None and wanted(entry):
                 found.append((entry.name, *parsed))
     found.sort(key=lambda item: (item[2], item[0]))
     return found

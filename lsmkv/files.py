@@ -1,5 +1,7 @@
 """File primitives of the control plane: opening above the standard streams, whole writes, fsync, atomic replacement.
 
+Opening never waits, and only regular files are read: a FIFO would wait for its other end, a device might never end.
+
 Every error of the operating system leaves as an `IOError`, a failed fsync as a `SyncError`.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
@@ -14,11 +17,14 @@ from typing import BinaryIO
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv_ext.port.file import occupy_standard_streams
 
+# Errors of open(2) for what is not a regular file: a folder, a socket, a symbolic link with O_NOFOLLOW.
+NOT_REGULAR = frozenset({errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
+
 
 def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
-    """`os.open` that never returns 0, 1 or 2, the standard streams."""
+    """`os.open` that never waits and never returns 0, 1 or 2, the standard streams."""
     occupy_standard_streams()
-    fd = os.open(path, flags | os.O_CLOEXEC, mode)
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
     low = []
     while fd <= 2:
         low.append(fd)
@@ -26,6 +32,28 @@ def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
     for other in low:
         os.close(other)
     return fd
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Raises IOError if `path` is not a regular file."""
+    try:
+        fd = open_above_stdio(path, flags)
+    except OSError as error:
+        if error.errno not in NOT_REGULAR:
+            raise
+        raise IOError(errno.EINVAL, "not a regular file", path) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise IOError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
+def open_own(path: str, flags: int) -> int:
+    """Opens a file of a database. Raises CorruptionError if it is a link or not a regular file."""
+    try:
+        return open_regular(path, flags | os.O_NOFOLLOW)
+    except IOError:
+        raise CorruptionError("not a regular file", path) from None
 
 
 def is_named(fd: int, path: str) -> bool:
@@ -136,7 +164,8 @@ def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True
 
 
 def open_to_read(path: str) -> BinaryIO:
-    return os.fdopen(open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    """Opens a file of a database; see `open_own`."""
+    return os.fdopen(open_own(path, os.O_RDONLY), "rb")
 
 
 def read_bounded(path: str, limit: int) -> bytes:

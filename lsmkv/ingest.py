@@ -12,7 +12,7 @@ from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.compaction.picker import CompactionPlan
 from lsmkv.errors import CorruptionError, IOError, SyncError
-from lsmkv.files import io_errors, open_above_stdio, sync_directory, sync_file
+from lsmkv.files import io_errors, open_regular, sync_directory, sync_file
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import FileMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
@@ -29,6 +29,8 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
         return
     versions = db._versions
     check_sources(paths)
+    # Older writes get tables with lower numbers, which is all that a repair without a manifest can tell their age by.
+    db._flush(wait=True)
     numbers = [versions.numbers.next() for _ in paths]
     try:
         with Outputs() as outputs:
@@ -85,7 +87,7 @@ def place(source: str, target: str, move: bool) -> None:
             if error.errno not in NO_LINKS and error.errno != errno.ELOOP:
                 raise
         else:
-            fd = open_above_stdio(target, os.O_RDONLY)
+            fd = open_regular(target, os.O_RDONLY)
             try:
                 sync_file(fd, target)
             finally:

@@ -12,8 +12,8 @@ import os
 import struct
 
 from lsmkv import filenames
-from lsmkv.errors import LockError
-from lsmkv.files import is_named, open_above_stdio
+from lsmkv.errors import CorruptionError, LockError
+from lsmkv.files import is_named, open_own
 from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -46,7 +46,7 @@ class DatabaseLock:
     def _acquire(self) -> int:
         path = os.path.join(self.directory, filenames.LOCK)
         while True:
-            fd = open_above_stdio(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            fd = open_own(path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
@@ -81,8 +81,8 @@ def is_locked(directory: str) -> bool:
     """Whether a writer has the database open, here or elsewhere. Changes nothing and keeps nobody out."""
     path = os.path.join(directory, filenames.LOCK)
     try:
-        fd = open_above_stdio(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
+        fd = open_own(path, os.O_RDONLY)
+    except (FileNotFoundError, CorruptionError):  # a writer refuses what is not a regular file
         return False
     try:
         held = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _WHOLE_FILE)

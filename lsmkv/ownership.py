@@ -82,6 +82,8 @@ def _begins(path: str, magic: bytes) -> bool:
 
 def refuse_strangers(directory: str) -> None:
     """Raises IOError if creating a database in the folder would remove or replace files of other programs."""
+    for name, _, _ in filenames.list_irregular(directory):
+        raise IOError(errno.EEXIST, "not a regular file, and its name is one of ours", os.path.join(directory, name))
     if is_database(directory):
         return
     for name, kind, _ in filenames.list_directory(directory):

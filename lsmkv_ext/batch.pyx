@@ -1,8 +1,9 @@
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_Release
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.status cimport Status, fail_corrupt, raise_status, status_clear
 
 from lsmkv_ext.errors import OptionError
@@ -100,13 +101,13 @@ cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
     cdef size_t limit = MAX_KEY if op == OP_DELETE_RANGE else MAX_VALUE
     if isinstance(key, str) or isinstance(value, str):
         raise TypeError("keys and values are bytes, not str: encode it first")
-    PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+    get_bytes_view(key, &kb)
     try:
         if kb.len > MAX_KEY:
             refuse_key(key, kb.len)
         if value is None:
             return batch_add(b, op, <const char*>kb.buf, kb.len, NULL, 0)
-        PyObject_GetBuffer(value, &vb, PyBUF_SIMPLE)
+        get_bytes_view(value, &vb)
         try:
             if <size_t>vb.len > limit:
                 if op == OP_DELETE_RANGE:

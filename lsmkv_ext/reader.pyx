@@ -1,12 +1,12 @@
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_offer, row_cache_prefetch, row_cache_worth_probing
-from lsmkv_ext.port.bytes_like cimport as_bytes
+from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.handle cimport HandleC, handle_check
 from lsmkv_ext.port.status cimport ST_OK, Status, status_clear
@@ -122,7 +122,7 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, int
                             fill_cache, expect)
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
-    PyObject_GetBuffer(key, &kb, PyBUF_SIMPLE)
+    get_bytes_view(key, &kb)
     try:
         return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect)
     finally:

@@ -9,10 +9,11 @@ import errno
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 
 from lsmkv import filenames
 from lsmkv.compaction.jobs import Jobs
-from lsmkv.errors import CorruptionError
+from lsmkv.errors import ClosedError, CorruptionError, Error, IOError
 from lsmkv.files import is_named
 from lsmkv.lockfile import is_locked
 from lsmkv.options import Options
@@ -20,7 +21,8 @@ from lsmkv.recovery import stored_state
 from lsmkv.recovery.replay import replay
 from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
 from lsmkv.version.edit import VersionEdit
-from lsmkv.version.manifest import ManifestState, decode_manifest
+from lsmkv.version.manifest import decode_manifest
+from lsmkv.version.version import FileMeta
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.table import Table
@@ -29,22 +31,77 @@ log = logging.getLogger("lsmkv")
 
 # How often in a row the same file may fail before it counts as damaged.
 READ_ATTEMPTS = 20
+# How long and how often, both at least, a reader tries while the writer is ahead of it.
+RETRY_SECONDS = 2.0
+LEAST_ATTEMPTS = 5
 
 
-def open_for_reading(directory: str, options: Options) -> tuple[VersionSet, RecoveryReport]:
-    """Reads a consistent state. Starts over when the writer has removed or replaced a file."""
-    last, again = "", 0
+class _Attempts:
+    """What attempts to read one database share. Tables stay open: once open, a removed file can still be read, so each
+    attempt opens only the tables that are new.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.caches = stored_state.new_caches(options)
+        self._descriptors = stored_state.descriptor_limit(options)
+        self._seed = 0
+        self._tables: dict[int, tuple[FileMeta, Table]] = {}
+
+    def open_tables(self, versions: VersionSet) -> None:
+        """Opens the tables of `versions`. A database uses no file number twice; one made anew has another seed."""
+        files = list(versions.current.files())
+        # A descriptor that made room for another cannot be had again once the file is gone.
+        reopened = len(files) >= self._descriptors
+        if self._seed != versions.state.seed:
+            self._seed, self._tables = versions.state.seed, {}
+        for f in files:
+            meta, table = self._tables.get(f.number, (None, None))
+            if table is None or meta != f or reopened:
+                stored_state.check_table_file(versions.directory, f)
+            if table is None or meta != f:
+                table = stored_state.open_table(versions, f)
+            self._tables[f.number] = (f, table)
+            versions.add_table(table)
+        self._tables = {f.number: self._tables[f.number] for f in files}
+
+
+def open_for_reading(
+    directory: str, options: Options, stop: Callable[[], bool] = lambda: False
+) -> tuple[VersionSet, RecoveryReport]:
+    """Reads a consistent state. Starts over when the writer has removed or replaced a file.
+
+    Raises IOError with EAGAIN if the writer stays ahead, with ENOENT if there is no database any more, and ClosedError
+    as soon as `stop` is true.
+    """
+    last, again, tries = "", 0, 0
+    attempts = _Attempts(options)
+    began = time.monotonic()
     while True:
+        if stop():
+            raise ClosedError("the database is being closed")
         try:
-            return _read_once(directory, options)
+            return _read_once(directory, options, attempts)
         except (CorruptionError, OSError) as error:
             # Another file each time: the writer is ahead. The same file every time: it is damaged.
             again = again + 1 if str(error) == last else 0
             last = str(error)
+            tries += 1
             transient = isinstance(error, CorruptionError) or error.errno == errno.ENOENT
             if not transient or again == READ_ATTEMPTS - 1 or not _worth_retrying(directory, again):
-                raise
+                raise _final(directory, error) from error
+            if again == 0 and tries >= LEAST_ATTEMPTS and time.monotonic() - began > RETRY_SECONDS:
+                message = "the writer changes files faster than they can be read"
+                raise IOError(errno.EAGAIN, message, directory) from error
             log.debug("reading %s again: %s", directory, error)
+
+
+def _final(directory: str, error: CorruptionError | OSError) -> Error:
+    """The error to raise for one that retries do not help."""
+    if not stored_state.exists(directory):
+        return IOError(errno.ENOENT, "there is no database", directory)
+    if isinstance(error, Error):
+        return error
+    return IOError(error.errno, f"reading the database: {error.strerror}", error.filename or directory)
 
 
 def _worth_retrying(directory: str, attempt: int) -> bool:
@@ -55,12 +112,17 @@ def _worth_retrying(directory: str, attempt: int) -> bool:
     return True
 
 
-def _read_once(directory: str, options: Options) -> tuple[VersionSet, RecoveryReport]:
+def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[VersionSet, RecoveryReport]:
     report = RecoveryReport()
     began = time.monotonic()
     # Kept open until the end, or another file could get its inode.
     with stored_state.open_manifest(directory) as (file, number, path):
-        versions = _read_files(directory, decode_manifest(file, number, path), options, report)
+        state = decode_manifest(file, number, path)
+        versions = stored_state.new_version_set(directory, options, state, attempts.caches)
+        # Tables first: opening them is fast, reading logs is not. The manifest names the oldest log, so one removed
+        # meanwhile is noticed.
+        attempts.open_tables(versions)
+        _read_logs(versions, report)
         if not is_named(file.fileno(), path):
             # A new database uses the same file numbers: the files read may belong to both.
             raise CorruptionError("the manifest was replaced while its files were read", path)
@@ -68,14 +130,11 @@ def _read_once(directory: str, options: Options) -> tuple[VersionSet, RecoveryRe
     return versions, report
 
 
-def _read_files(directory: str, state: ManifestState, options: Options, report: RecoveryReport) -> VersionSet:
-    # Logs first: a memtable flushed meanwhile is then found twice, never missed.
-    logs, last_seq = stored_state.check_logs(directory, state, options, report)
-    versions = stored_state.new_version_set(directory, options, state)
+def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:
+    state = versions.state
+    logs, last_seq = stored_state.check_logs(versions.directory, state, versions.options, report)
     added: list[AddedFile] = []
     rest = replay(logs, state.seed, lambda piece: _write_outside(versions, piece, added))
-    stored_state.check_table_files(directory, state)
-    stored_state.open_tables(versions)
     state.version = VersionEdit(added=tuple(added)).apply(state.version)
     state.last_seq = last_seq
     # The engine always has a first memtable; without writes a small one.
@@ -83,7 +142,6 @@ def _read_files(directory: str, state: ManifestState, options: Options, report: 
     versions.engine.start(versions.table_levels(), [memtable], None, last_seq, readonly=True)
     report.tables = len(added)
     report.manifest_torn_bytes = state.torn_bytes
-    return versions
 
 
 def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]) -> int:

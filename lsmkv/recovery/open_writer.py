@@ -49,11 +49,12 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     """Returns a version set with an active memtable, its log, and a manifest that names it."""
     report = RecoveryReport()
     began = time.monotonic()
+    stored_state.refuse_irregular(directory, filenames.list_irregular(directory))
     created = not stored_state.exists(directory)
     state = _new_state() if created else stored_state.read_state(directory)
     stored_state.check_table_files(directory, state)
     logs, last_seq = ([], 0) if created else stored_state.check_logs(directory, state, options, report)
-    versions = stored_state.new_version_set(directory, options, state)
+    versions = stored_state.new_version_set(directory, options, state, stored_state.new_caches(options))
     stored_state.open_tables(versions)
     # A crash may have left files that no manifest counted: their numbers are not used again.
     versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))

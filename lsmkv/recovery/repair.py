@@ -17,7 +17,7 @@ from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import Kind
-from lsmkv.files import sync_directory
+from lsmkv.files import io_errors, sync_directory
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
@@ -80,13 +80,37 @@ def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
     if not stored_state.exists(directory):
         report.losses.append("there is no database")
         return report
-    refuse_foreign(directory)
-    lock = DatabaseLock(directory)
-    try:
-        _Repair(directory, report).run()
-    finally:
-        lock.release()
+    with io_errors("repair", directory):
+        refuse_foreign(directory)
+        lock = DatabaseLock(directory)
+        try:
+            _Repair(directory, report).run()
+        finally:
+            lock.release()
     return report
+
+
+class _Ages:
+    """Sequence numbers for ingested tables, whose own only the manifest has. Sees all tables, lowest number first.
+
+    Tables with lower numbers were made before an ingest, so the next sequence number after theirs is not above the
+    one that was lost: a write after the ingest always wins.
+    """
+
+    def __init__(self) -> None:
+        self._last_seq = 0
+        self._ingested: list[tuple[int, Table]] = []  # with their sequence numbers
+
+    def global_seq(self, table: Table) -> int:
+        """0 for a table that was not ingested, or that has sequence numbers of its own."""
+        if table.max_seq or table.properties["number"] == table.number or table.smallest is None:
+            self._last_seq = max(self._last_seq, table.max_seq)
+            return 0
+        # Tables of one ingest share a sequence number and do not overlap.
+        older = [seq for seq, other in self._ingested if other.meta.range.overlaps(table.meta.range)]
+        seq = max([self._last_seq, *older]) + 1
+        self._ingested.append((seq, table))
+        return seq
 
 
 class _Repair:
@@ -98,11 +122,15 @@ class _Repair:
         self.table_numbers = [number for _, kind, number in listing if kind is Kind.TABLE]
         self.log_numbers = [number for _, kind, number in listing if kind is Kind.LOG]
         self.manifests = [number for _, kind, number in listing if kind is Kind.MANIFEST]
+        self.irregular = [name for name, _, _ in filenames.list_irregular(directory)]
         self.numbers = FileNumbers(max((number for _, _, number in listing), default=0) + 1)
         self.cache = BlockCache(8 << 20)
         self.fds = FdCache(64)
 
     def run(self) -> None:
+        for name in self.irregular:
+            self._lose(f"{name} is not a regular file")
+            self._set_aside(name)
         state = self._readable_state()
         if state is None:
             self._rebuild()
@@ -182,10 +210,15 @@ class _Repair:
         self._finish(version, seed, max([last_seq, *(table.max_seq for table in tables)]))
 
     def _readable_tables(self) -> Iterator[Table]:
+        ages = _Ages()
         for number in self.table_numbers:
             name = filenames.table_name(number)
+            path = filenames.table_path(self.directory, number)
             try:
-                table = Table(filenames.table_path(self.directory, number), number, self.cache, self.fds)
+                table = Table(path, number, self.cache, self.fds)
+                seq = ages.global_seq(table)
+                if seq:
+                    table = Table(path, number, self.cache, self.fds, global_seq=seq)
             except (CorruptionError, OSError) as error:
                 self._lose(f"{name} cannot be read: {error}")
                 self._set_aside(name)
@@ -308,6 +341,9 @@ class _Repair:
             os.mkdir(lost, 0o700)
         for name in self.report.set_aside:
             target = os.path.join(lost, name)
+            if name in self.irregular:
+                self._move_irregular(name, target)
+                continue
             with suppress(FileNotFoundError):
                 os.unlink(target)  # from an earlier repair, or from this one, killed halfway
             try:
@@ -317,12 +353,20 @@ class _Repair:
                     raise
         sync_directory(lost)
 
+    def _move_irregular(self, name: str, target: str) -> None:
+        """Moves it at once: it may have the name of a file that is written next."""
+        while os.path.lexists(target):
+            target += "~"
+        os.rename(os.path.join(self.directory, name), target)
+
     def _move_damaged(self) -> None:
         """Called once the new manifest no longer names these files."""
         if not self.report.set_aside:
             return
         lost = os.path.join(self.directory, filenames.LOST)
         for name in self.report.set_aside:
+            if name in self.irregular:
+                continue
             if os.path.lexists(os.path.join(lost, name)):
                 os.unlink(os.path.join(self.directory, name))
             else:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import os
 import resource
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -96,29 +97,50 @@ def exists(directory: str) -> bool:
     return not kinds.isdisjoint({Kind.CURRENT, Kind.TABLE, Kind.LOG})
 
 
+def refuse_irregular(directory: str, listing: Iterable[tuple[str, Kind, int]]) -> None:
+    """Raises CorruptionError for the first of them."""
+    for name, _, _ in listing:
+        raise CorruptionError("not a regular file", os.path.join(directory, name))
+
+
 def check_table_files(directory: str, state: ManifestState) -> None:
     for f in state.version.files():
-        path = filenames.table_path(directory, f.number)
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            raise CorruptionError("a table of the manifest is missing", path) from None
-        if status.st_size != f.size:
-            raise CorruptionError(f"table has {status.st_size} bytes, the manifest says {f.size}", path)
+        check_table_file(directory, f)
 
 
-def new_version_set(directory: str, options: Options, state: ManifestState) -> VersionSet:
-    """A version set with its caches, and no table open yet."""
-    cache = BlockCache(options.block_bytes)
-    fds = FdCache(_descriptor_limit(options))
-    return VersionSet(directory, options, state, {}, cache, fds, FileNumbers(state.next_file))
+def check_table_file(directory: str, f: FileMeta) -> None:
+    path = filenames.table_path(directory, f.number)
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        raise CorruptionError("a table of the manifest is missing", path) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptionError("not a regular file", path)
+    if status.st_size != f.size:
+        raise CorruptionError(f"table has {status.st_size} bytes, the manifest says {f.size}", path)
+
+
+def new_caches(options: Options) -> tuple[BlockCache, FdCache]:
+    return BlockCache(options.block_bytes), FdCache(descriptor_limit(options))
+
+
+def new_version_set(
+    directory: str, options: Options, state: ManifestState, caches: tuple[BlockCache, FdCache]
+) -> VersionSet:
+    """A version set with no table open yet."""
+    return VersionSet(directory, options, state, {}, *caches, FileNumbers(state.next_file))
 
 
 def open_tables(versions: VersionSet) -> None:
     for f in versions.current.files():
-        table = versions.open_table(f.number, f.global_seq)
-        check_table(table, f, filenames.table_path(versions.directory, f.number))
-        versions.add_table(table)
+        versions.add_table(open_table(versions, f))
+
+
+def open_table(versions: VersionSet, f: FileMeta) -> Table:
+    """Raises CorruptionError if the table is not the one that the manifest describes."""
+    table = versions.open_table(f.number, f.global_seq)
+    check_table(table, f, filenames.table_path(versions.directory, f.number))
+    return table
 
 
 def check_table(table: Table, f: FileMeta, path: str) -> None:
@@ -129,7 +151,11 @@ def check_table(table: Table, f: FileMeta, path: str) -> None:
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:
-    numbers = [n for _, kind, n in filenames.list_directory(directory) if kind is Kind.LOG and n >= state.log_number]
+    def is_live(item: tuple[str, Kind, int]) -> bool:
+        return item[1] is Kind.LOG and item[2] >= state.log_number
+
+    refuse_irregular(directory, filter(is_live, filenames.list_irregular(directory)))
+    numbers = [n for _, _, n in filter(is_live, filenames.list_directory(directory))]
     if state.logged and state.log_number and state.log_number not in numbers:
         raise CorruptionError("a log of the manifest is missing", filenames.log_path(directory, state.log_number))
     return numbers
@@ -143,6 +169,8 @@ def check_logs(
     Sequence numbers run through the logs without a gap. After a log that lost its unsynced end, the later logs are
     dropped: with them the state would not be a prefix of the writes. If any of them was synced, it is corruption.
     """
+    irregular = filenames.list_irregular(directory)
+    refuse_irregular(directory, (item for item in irregular if item[1] is Kind.SYNCED))
     checked: list[CheckedLog] = []
     last_seq = state.last_seq
     broken = False
@@ -185,7 +213,7 @@ def _drop_log(path: str, found: dict[str, Any], options: Options, report: Recove
     report.torn.append(TornTail(path, 0, found["bytes"], "an older log lost its end"))
 
 
-def _descriptor_limit(options: Options) -> int:
+def descriptor_limit(options: Options) -> int:
     """How many table descriptors to keep open: the process limit, less what the program itself needs."""
     if options.max_open_files is not None:
         return options.max_open_files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -103,6 +104,10 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
     True
     """
     directory = filenames.folder_path(path)
+    if not os.path.isdir(directory):
+        report = Report(directory)
+        report.add(directory, "there is no database")
+        return report
     report = _verify_once(directory, deep, progress)
     for _ in range(LIVE_ATTEMPTS):
         # A writer may change the files meanwhile; damage is still there at the next look.
@@ -134,6 +139,7 @@ def _verify_once(directory: str, deep: bool, progress: Progress | None) -> Repor
         _verify_presence(directory, state, report)
         _verify_logs(directory, state, report)
         _verify_watermark(directory, report)
+    _verify_kinds(directory, report)
     if progress is not None:
         progress("", total, total)
     return report
@@ -202,12 +208,14 @@ def _verify_presence(directory: str, state: ManifestState, report: Report) -> No
     for f in state.version.files():
         path = filenames.table_path(directory, f.number)
         try:
-            size = os.lstat(path).st_size
+            status = os.lstat(path)
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
             report.add(path, "a table of the manifest is missing" if gone else error)
             continue
-        if size != f.size:
+        if not stat.S_ISREG(status.st_mode):
+            report.add(path, "not a regular file")
+        elif status.st_size != f.size:
             report.add(path, f"the manifest says {f.size} bytes")
 
 
@@ -232,6 +240,17 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
 
 def _verify_watermark(directory: str, report: Report) -> None:
     path = os.path.join(directory, filenames.SYNCED)
-    offsets = damaged_offsets(path)
+    try:
+        offsets = damaged_offsets(path)
+    except (CorruptionError, OSError) as error:
+        report.add(path, error)
+        return
     if offsets:
         report.add(path, "damaged sync watermark", offsets[0])
+
+
+def _verify_kinds(directory: str, report: Report) -> None:
+    reported = {finding.file for finding in report.findings}
+    for name, _, _ in filenames.list_irregular(directory):
+        if name not in reported:
+            report.add(name, "not a regular file")

@@ -20,5 +20,9 @@ cpdef bytes as_bytes(object data):
 cdef int get_bytes_view(object data, Py_buffer* view) except -1:
     if isinstance(data, str):
         refuse_str()
-    PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    except BufferError:
+        # Not contiguous. The view keeps the copy alive.
+        PyObject_GetBuffer(as_bytes(data), view, PyBUF_SIMPLE)
     return 0

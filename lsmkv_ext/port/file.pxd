@@ -1,5 +1,5 @@
 # System calls on files. They retry EINTR and short transfers; descriptors are O_CLOEXEC and above 2; new files have mode
-# 0600. Every function returns 0 or the errno, unless it says otherwise.
+# 0600. Every function returns 0 or the errno, unless it says otherwise. Opening never waits.
 
 from libc.stdint cimport uint64_t
 
@@ -7,6 +7,9 @@ cdef enum:
     OPEN_READ = 0
     OPEN_CREATE = 1     # O_CREAT | O_EXCL, read and write
     OPEN_WRITE = 2      # existing, read and write
+
+cdef enum:
+    ERR_NOT_REGULAR = -1    # from file_open: a folder, FIFO, socket or device, whose reads may wait or never end
 
 cdef int file_open(const char* path, int mode, int* fd) noexcept nogil
 cdef int file_close(int fd) noexcept nogil

@@ -1,10 +1,10 @@
-from libc.errno cimport EBADF, EINTR, ENXIO, errno
+from libc.errno cimport EBADF, EINTR, EISDIR, ENODEV, ENXIO, errno
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open" (const char* path, int flags, ...)
     int fcntl(int fd, int cmd, ...)
     int posix_fallocate(int fd, long offset, long n)
-    int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY, F_DUPFD_CLOEXEC, F_GETFD
+    int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY, O_NONBLOCK, F_DUPFD_CLOEXEC, F_GETFD
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close" (int fd)
@@ -19,7 +19,9 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from "<sys/stat.h>" nogil:
     cdef struct stat_t "stat":
         long st_size
+        unsigned int st_mode
     int fstat(int fd, stat_t* st)
+    int S_ISREG(unsigned int mode)
 
 
 cdef void _occupy_standard_streams() noexcept nogil:
@@ -59,12 +61,30 @@ cdef int _open_flags(const char* path, int flags, int* fd) noexcept nogil:
     return 0
 
 
+cdef int _open_regular(const char* path, int flags, int* fd) noexcept nogil:
+    cdef stat_t st
+    # A FIFO opened without O_NONBLOCK waits for its other end.
+    cdef int err = _open_flags(path, flags | O_NONBLOCK, fd)
+    if err == EISDIR or err == ENXIO or err == ENODEV:
+        return ERR_NOT_REGULAR
+    if err != 0:
+        return err
+    if fstat(fd[0], &st) != 0:
+        err = errno
+    elif not S_ISREG(st.st_mode):
+        err = ERR_NOT_REGULAR
+    if err != 0:
+        c_close(fd[0])
+        fd[0] = -1
+    return err
+
+
 cdef int file_open(const char* path, int mode, int* fd) noexcept nogil:
     if mode == OPEN_READ:
-        return _open_flags(path, O_RDONLY, fd)
+        return _open_regular(path, O_RDONLY, fd)
     if mode == OPEN_CREATE:
         return _open_flags(path, O_RDWR | O_CREAT | O_EXCL, fd)
-    return _open_flags(path, O_RDWR, fd)
+    return _open_regular(path, O_RDWR, fd)
 
 
 cdef int file_close(int fd) noexcept nogil:

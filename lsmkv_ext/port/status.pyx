@@ -1,4 +1,7 @@
+import errno
 import os
+
+from lsmkv_ext.port.file cimport ERR_NOT_REGULAR
 
 from lsmkv_ext.errors import CorruptionError, Error
 from lsmkv_ext.errors import IOError as LsmIOError
@@ -12,6 +15,8 @@ cdef int raise_status(const Status* st, object path) except -1:
     name = os.fspath(path) if path is not None else None
     if st.code == ST_CORRUPT:
         raise CorruptionError(what, name, st.offset)
+    if st.code == ST_IO and st.err == ERR_NOT_REGULAR:
+        raise LsmIOError(errno.EINVAL, f"{what}: not a regular file", name)
     if st.code == ST_IO:
         raise LsmIOError(st.err, f"{what}: {os.strerror(st.err)}", name)
     if st.code == ST_NO_MEMORY:

@@ -8,7 +8,7 @@ from lsmkv_ext.filter.format cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, fi
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
-from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_open, file_size
+from lsmkv_ext.port.file cimport ERR_NOT_REGULAR, OPEN_READ, file_close, file_open, file_size
 from lsmkv_ext.port.page_run cimport page_run_alloc, page_run_free
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table.format cimport (
@@ -371,6 +371,9 @@ cdef int _open_file(TableC* t, Status* st) noexcept nogil:
         fd = t.handle.fd
     else:
         err = fd_acquire(t.fds, &t.handle, &fd)
+    if err == ERR_NOT_REGULAR and t.fds != NULL:
+        # Only the tables of a database share descriptors.
+        return fail_corrupt(st, "not a regular file", t.number, 0)
     if err != 0:
         return fail_io(st, "opening a table", err)
     err = file_size(fd, &t.file_size)

@@ -6,7 +6,7 @@ from libc.string cimport memset
 from lsmkv_ext.batch cimport ops_problem
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.port.coding cimport all_zero, get_u32
-from lsmkv_ext.port.file cimport OPEN_READ, file_close, file_next_data, file_open, file_pread, file_size
+from lsmkv_ext.port.file cimport ERR_NOT_REGULAR, OPEN_READ, file_close, file_next_data, file_open, file_pread, file_size
 from lsmkv_ext.port.pages cimport MADV_DONTNEED, madvise, page_ceil, page_floor
 from lsmkv_ext.port.status cimport (
     ST_CORRUPT,
@@ -40,6 +40,8 @@ cdef int open_file(LogFile* file, const char* path, Status* st) noexcept nogil:
     cdef int err = file_open(path, OPEN_READ, &file.fd)
     if err:
         file.fd = -1
+        if err == ERR_NOT_REGULAR:
+            return fail_corrupt(st, b"not a regular file", 0, 0)
         return fail_io(st, b"log: open", err)
     err = file_size(file.fd, &file.size)
     return fail_io(st, b"log: size", err) if err else ST_OK

@@ -5,6 +5,7 @@ from libc.string cimport memcpy, memset
 
 from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.file cimport (
+    ERR_NOT_REGULAR,
     OPEN_CREATE,
     OPEN_READ,
     OPEN_WRITE,
@@ -15,8 +16,10 @@ from lsmkv_ext.port.file cimport (
     file_pwrite,
 )
 from lsmkv_ext.port.pages cimport MAP_FAILED, MAP_SHARED, PAGE, PROT_READ, PROT_WRITE, mmap, munmap
-from lsmkv_ext.port.status cimport Status, fail_io, raise_status, status_clear
+from lsmkv_ext.port.status cimport Status, fail_corrupt, fail_io, raise_status, status_clear
 from lsmkv_ext.port.sync_slots cimport SlotLayout, SyncSlot, slot_decode, slot_encode, slot_offset, slots_newest
+
+from lsmkv_ext.errors import CorruptionError
 
 NAME = "SYNCED"             # beside the logs
 
@@ -61,6 +64,12 @@ cdef int make_room(int fd, char* page) noexcept nogil:
     return err
 
 
+cdef int fail_open(Status* st, int err) noexcept nogil:
+    if err == ERR_NOT_REGULAR:
+        return fail_corrupt(st, b"not a regular file", 0, 0)
+    return fail_io(st, b"sync watermark", err)
+
+
 cdef class SyncWatermark:
     """The file at `path`, mapped; created where it is missing. Opening it does not change the watermark."""
 
@@ -84,7 +93,7 @@ cdef class SyncWatermark:
                 mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
             file_close(fd)
         if err:
-            fail_io(&st, b"sync watermark", err)
+            fail_open(&st, err)
             raise_status(&st, self.path)
         if slots_newest(&slots, page, &newest):
             self.c.count = newest.count
@@ -116,7 +125,7 @@ cdef int load(path, char* page) except -1:
         file_close(fd)
     if err:
         status_clear(&st)
-        fail_io(&st, b"sync watermark", err)
+        fail_open(&st, err)
         raise_status(&st, path)
     return 0
 
@@ -131,8 +140,11 @@ def read_watermark(path):
 
 
 def read_watermark_beside(log_path):
-    """Return the watermark in the folder of a log; see read_watermark."""
-    return read_watermark(os.path.join(os.path.dirname(log_path), NAME))
+    """Return the watermark in the folder of a log; see read_watermark. What is not a regular file has none."""
+    try:
+        return read_watermark(os.path.join(os.path.dirname(log_path), NAME))
+    except CorruptionError:
+        return None
 
 
 def damaged_offsets(path):

@@ -5,6 +5,7 @@ import os
 
 import pytest
 from damaged import flip
+from databases import keep_still, write_sst
 
 import lsmkv
 from lsmkv.recovery import repair
@@ -123,3 +124,46 @@ def test_salvage_at_open_keeps_what_comes_before(path):
     with lsmkv.open(path, recovery="salvage") as db:
         assert len(db.recovery_report.salvaged) == 1
         assert len(list(db.keys(prefix=b"log"))) == 30
+
+
+def without_manifest(path):
+    (path / "CURRENT").unlink()
+    for manifest in path.glob("MANIFEST-*"):
+        manifest.unlink()
+    report = lsmkv.repair(path)
+    assert report.rebuilt
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_without_a_manifest_ingested_tables_win_over_writes_before_them(tmp_path, flushed):
+    path = tmp_path / "ingested"
+    with lsmkv.open(path) as db:
+        keep_still(db)
+        for i in range(10):
+            db[b"key%d" % i] = b"older"
+        if flushed:
+            db.flush()
+        db.ingest([write_sst(tmp_path / "a.sst", [(b"key%d" % i, b"ingested") for i in range(6)])])
+        db.ingest([write_sst(tmp_path / "b.sst", [(b"key0", None), (b"key1", b"later")])])
+    without_manifest(path)
+    with lsmkv.open(path) as db:
+        found = dict(db.items())
+    expected = {b"key%d" % i: b"ingested" if i < 6 else b"older" for i in range(1, 10)}
+    assert found == {**expected, b"key1": b"later"}
+
+
+def test_without_a_manifest_ingested_tables_never_win_over_writes_after_them(tmp_path):
+    path = tmp_path / "ingested"
+    tables = [write_sst(tmp_path / f"{i}.sst", [(b"key%d" % i, b"ingested")]) for i in range(5)]
+    with lsmkv.open(path) as db:
+        keep_still(db)
+        db[b"key0"] = b"older"
+        db.ingest(tables)
+        db.ingest(tables)
+        for i in range(4):
+            db[b"key%d" % i] = b"newer"
+            if i % 2:
+                db.flush()
+    without_manifest(path)
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == {**{b"key%d" % i: b"newer" for i in range(4)}, b"key4": b"ingested"}
