@@ -1,7 +1,7 @@
 """Checks the layers of the data plane, which import-linter cannot see: it reads Python's imports, not Cython's.
 
-A room (a folder or a module at the top of lsmkv_ext) may use only itself and the rooms to its left in pyproject.toml, and no
-modules may import each other in a circle.
+A room (a folder or a module at the top of lsmkv_ext) may use only itself and the rooms to its left in pyproject.toml,
+and no modules may import each other in a circle.
 """
 
 import re
@@ -41,7 +41,8 @@ def main() -> int:
             if other in LEAVES:
                 continue
             if other not in rooms or room not in rooms:
-                problems.append(f"{module}: {room if room not in rooms else other} is not among the rooms in pyproject.toml")
+                unknown = room if room not in rooms else other
+                problems.append(f"{module}: {unknown} is not among the rooms in pyproject.toml")
             elif rooms.index(other) > rooms.index(room):
                 problems.append(f"{module} uses {used}: {other} stands to the right of {room}")
             if used != module:

@@ -30,7 +30,7 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
     versions = db._versions
     check_sources(paths)
     # Older writes get tables with lower numbers, which is all that a repair without a manifest can tell their age by.
-    db._flush(wait=True)
+    db._scheduler.flush()
     numbers = [versions.numbers.next() for _ in paths]
     try:
         with Outputs() as outputs:

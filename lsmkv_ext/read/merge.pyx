@@ -226,7 +226,7 @@ cdef bint heap_ordered(const MergeC* m) noexcept nogil:
             return False
         if i and i != m.runner_up and before(m, m.heap[i], m.heap[m.runner_up]):
             return False
-    return m.tie == (m.n_heap > 1 and order_of(m, m.heap[0], m.heap[m.runner_up]) == 0)
+    return m.tie == (m.n_heap > 1 and compare_keys(m, m.heap[0], m.heap[m.runner_up]) == 0)
 
 
 cdef void sift_down(MergeC* m, int i) noexcept nogil:
