@@ -10,7 +10,7 @@ from lsmkv_ext.errors import IteratorInvalidError
 @cython.no_gc
 cdef class Cursor(Scan):
     """Cursor()\n--\n\n\
-    is on a key, or on none (`valid` is False). `DB.cursor` returns it.
+    A position on a key, or on none (`valid` is False). `DB.cursor` returns it.
 
     A cursor belongs to one thread at a time. Its calls raise `CorruptionError` if a block is damaged, `IOError` if the
     disk fails, and `ClosedError` after a close.

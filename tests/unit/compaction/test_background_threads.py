@@ -102,7 +102,7 @@ def test_the_timer_outlives_a_failed_tick(path, monkeypatch):
     monkeypatch.setattr(scheduler, "LONGEST_PAUSE", 0.05)
     with lsmkv.open(path, sync_interval_ms=1) as db:
         threads = alive(db)
-        raised = fail_once(monkeypatch, db._scheduler._database, "tick")
+        raised = fail_once(monkeypatch, db._scheduler, "_tick")
         wait_until(raised.is_set)
         db[b"a"] = b"1"
         wait_until(lambda: db.stats().log.syncs > 0)
@@ -138,4 +138,4 @@ def test_a_spare_log_outlives_a_failed_memtable(db, monkeypatch):
             db.flush()
     assert db._logs._spare.number == spare
     db.flush()
-    assert db._active.number == spare
+    assert db._engine.active.number == spare
