@@ -4,22 +4,12 @@ import logging
 from cpython.exc cimport PyErr_CheckSignals
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.batch cimport (
-    OP_PUT,
-    OpCursor,
-    Operation,
-    op_encode,
-    op_size,
-    ops_begin,
-    ops_next,
-    refuse_sync,
-)
+from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, op_encode, op_size, ops_begin, ops_next, refuse_sync
 from lsmkv_ext.cache.row_cache cimport row_cache_resize
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.memtable.apply cimport mem_apply
 from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_prefetch, mem_reserve
 from lsmkv_ext.port.atomics cimport lsm_load64
-from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
