@@ -22,12 +22,12 @@ COLUMNS = [
     num("k", "k"),
     percent("FPR", "fpr", 3),
     num("memory", "memory_bytes", units.size),
-    fixed("wasted probes", "probes_in_vain", 3),
+    fixed("wasted probes", "wasted_probes", 3),
 ]
 
 
 def summary(found: dict[str, Any], read_cost_ns: int) -> list[tuple[str, str]]:
-    wasted = found["reads_in_vain_per_lookup"]
+    wasted = found["wasted_reads_per_lookup"]
     memory = f"{units.size(found['memory_bytes'])}, {found['average_bits_per_key']:.2f} bits per key"
     lines = [
         ("keys", f"{units.count(found['n_keys'])}, about {units.size(found['raw_bytes'])} raw"),
@@ -38,11 +38,11 @@ def summary(found: dict[str, Any], read_cost_ns: int) -> list[tuple[str, str]]:
         ("wasted time", f"{units.duration(wasted * read_cost_ns)} per lookup"),
     ]
     if found["reads_per_second"] is not None:
-        rate = found["reads_in_vain_per_second"], found["reads_avoided_per_second"]
+        rate = found["wasted_reads_per_second"], found["reads_avoided_per_second"]
         lines.append(("per second", f"{units.count(rate[0])} wasted reads, {units.count(rate[1])} avoided"))
     saved = units.size(found["memory_given_back"])
     lines.append(("optimize for hits", f"would save {saved}, the filters of the bottom level"))
-    uniform = found["same_memory_uniform"]["reads_in_vain_per_lookup"]
+    uniform = found["same_memory_uniform"]["wasted_reads_per_lookup"]
     lines.append(("uniform bits", f"{uniform:.4f} wasted reads per lookup with the same memory"))
     return lines
 
@@ -145,7 +145,7 @@ def plan(
         "same_memory_uniform": {
             "bits_per_key": found["average_bits_per_key"],
             "summed_fpr": uniform["summed_fpr"],
-            "reads_in_vain_per_lookup": uniform["reads_in_vain_per_lookup"],
+            "wasted_reads_per_lookup": uniform["wasted_reads_per_lookup"],
         },
     }
 

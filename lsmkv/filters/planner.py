@@ -213,7 +213,7 @@ class LevelPlan:
     level: int
     entries: int
     runs: int
-    probes_in_vain: float  # per lookup
+    wasted_probes: float  # per lookup
     bits_per_key: float
     k: int
     fpr: float
@@ -232,10 +232,10 @@ class FilterPlan:
     memory_bytes: int
     average_bits_per_key: float
     summed_fpr: float  # wasted reads per lookup of an absent key
-    reads_in_vain_per_lookup: float
+    wasted_reads_per_lookup: float
     reads_avoided_per_lookup: float
-    microseconds_in_vain_per_lookup: float
-    reads_in_vain_per_second: float | None
+    wasted_microseconds_per_lookup: float
+    wasted_reads_per_second: float | None
     reads_avoided_per_second: float | None
     memory_given_back: int  # by leaving out the filters of the bottom level
 
@@ -327,7 +327,7 @@ def _describe(
                 level=number,
                 entries=level.entries,
                 runs=level.runs,
-                probes_in_vain=level.wasted_probes,
+                wasted_probes=level.wasted_probes,
                 bits_per_key=b,
                 k=k_for(b) if b else 0,
                 fpr=designed_fpr(b),
@@ -338,10 +338,10 @@ def _describe(
         memory_bytes=memory,
         average_bits_per_key=memory * 8 / n_keys if n_keys else 0.0,
         summed_fpr=summed_fpr([LevelShape(level.entries, level.runs) for level in levels], bits),
-        reads_in_vain_per_lookup=wasted,
+        wasted_reads_per_lookup=wasted,
         reads_avoided_per_lookup=avoided,
-        microseconds_in_vain_per_lookup=wasted * read_cost_us,
-        reads_in_vain_per_second=None if reads_per_second is None else wasted * reads_per_second,
+        wasted_microseconds_per_lookup=wasted * read_cost_us,
+        wasted_reads_per_second=None if reads_per_second is None else wasted * reads_per_second,
         reads_avoided_per_second=None if reads_per_second is None else avoided * reads_per_second,
         memory_given_back=given_back,
     )

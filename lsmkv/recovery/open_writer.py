@@ -104,7 +104,8 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
     versions.engine.start(
         versions.table_levels(), [active], writer, last_seq, sync_default=versions.options.sync, watermark=watermark
     )
-    write_options(versions)
+    if not _options_are_stored(versions):
+        write_options(versions)
     return len(added)
 
 
@@ -171,19 +172,16 @@ def _forget_lost_log(versions: VersionSet) -> None:
 
 
 def write_options(versions: VersionSet) -> None:
-    """Stores the options, unless they are stored already."""
+    replace_file(versions.directory, filenames.OPTIONS, versions.options.encode())
+
+
+def _options_are_stored(versions: VersionSet) -> bool:
     options = versions.options.encode()
-    if _stored_options(versions.directory, len(options)) != options:
-        replace_file(versions.directory, filenames.OPTIONS, options)
-
-
-def _stored_options(directory: str, size: int) -> bytes | None:
-    """The first bytes of OPTIONS, one more than `size` if there are as many; None without the file."""
     try:
-        with open_to_read(os.path.join(directory, filenames.OPTIONS)) as file:
-            return file.read(size + 1)
+        with open_to_read(os.path.join(versions.directory, filenames.OPTIONS)) as file:
+            return file.read(len(options) + 1) == options
     except FileNotFoundError:
-        return None
+        return False
 
 
 def remove_orphans(versions: VersionSet) -> list[str]:

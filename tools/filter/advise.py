@@ -29,7 +29,7 @@ COLUMNS = [
     LEVEL,
     num("files", "files"),
     num("keys", "entries", units.count),
-    fixed("wasted probes", "probes_in_vain", 2),
+    fixed("wasted probes", "wasted_probes", 2),
     fixed("bits now", "bits_now", 2),
     fixed("then", "bits_then", 2),
     num("memory now", "memory_now", units.size),
@@ -97,7 +97,7 @@ def propose(tree: Tree, absent: float, memory: int) -> dict[str, Any]:
                 "level": level,
                 "files": len(files),
                 "entries": levels[level].entries,
-                "probes_in_vain": wasted_probes,
+                "wasted_probes": wasted_probes,
                 "bits_now": now * 8 / keys if keys else 0.0,
                 "bits_then": wanted,
                 "memory_now": now,
@@ -117,7 +117,7 @@ def reasons(found: dict[str, Any]) -> list[str]:
     less = [row for row in rows if row["bits_then"] < row["bits_now"] - 0.1]
     if more:
         share = sum(row["entries"] for row in more) / max(1, sum(row["entries"] for row in rows))
-        wasted = sum(row["probes_in_vain"] for row in more)
+        wasted = sum(row["wasted_probes"] for row in more)
         out.append(
             f"{level_names(more)}: {units.percent(share, 1)} of the keys but {wasted:.2f} wasted probes per lookup; "
             "more bits cost little here"

@@ -33,7 +33,7 @@ def test_two_billion_keys_at_ten_bits():
     found = plan(2_000_000_000, bits_per_key=10, depth=1, l0_runs=0, absent=0.8, reads_per_second=200_000)
     assert found.memory_bytes == 2_500_000_000
     assert found.reads_avoided_per_second == pytest.approx(158_000, rel=0.005)
-    assert found.reads_in_vain_per_second == pytest.approx(160_000 * 0.0096, rel=0.05)
+    assert found.wasted_reads_per_second == pytest.approx(160_000 * 0.0096, rel=0.05)
 
 
 def test_dropping_the_bottom_level_gives_back_nine_tenths():
@@ -182,7 +182,7 @@ def test_bits_from_a_latency_budget():
 
 def test_plan_by_latency_by_rate_and_by_memory():
     by_latency = plan(10_000_000, latency_budget_us=1, read_cost_us=100, absent=0.5)
-    assert by_latency.microseconds_in_vain_per_lookup <= 1
+    assert by_latency.wasted_microseconds_per_lookup <= 1
     by_rate = plan(10_000_000, target_fpr=0.01)
     assert by_rate.summed_fpr <= 0.01
     by_memory = plan(10_000_000, filter_memory=5_000_000)
