@@ -1,4 +1,4 @@
-"""Logs for tests: operations encoded by hand, and a log's way into a memtable."""
+"""Logs for tests: encoded operations, and a log's way into a memtable."""
 
 from typing import Any
 

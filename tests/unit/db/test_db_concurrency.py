@@ -20,7 +20,7 @@ def start_and_hold(db, work):
     return thread
 
 
-def let_go(db, thread):
+def release_writer(db, thread):
     db._engine.set_stopped(False)
     thread.join()
 
@@ -42,7 +42,7 @@ def test_a_batch_that_was_filled_while_it_was_written_crashed(db):
     ]:
         with pytest.raises(BufferError):
             change()
-    let_go(db, thread)
+    release_writer(db, thread)
     assert dict(db.items()) == {b"a": b"1"}
     batch.append(other)
     batch.write()
@@ -59,7 +59,7 @@ def test_a_batch_can_be_changed_after_a_write_that_failed(db):
 
     thread = start_and_hold(db, write)
     db._engine.refuse(lsmkv.IOError(5, "for a test"))
-    let_go(db, thread)
+    release_writer(db, thread)
     batch.clear()
     assert len(batch) == 0
 
@@ -72,7 +72,7 @@ def test_a_key_that_changed_while_its_write_waited_was_not_found(db, write):
     arguments = [key, b"3"] if write == "put" else [key]
     thread = start_and_hold(db, lambda: getattr(db, write)(*arguments))
     key[:] = b"two"
-    let_go(db, thread)
+    release_writer(db, thread)
     assert dict(db.items()) == {name: db[name] for name in db}
     assert db.get(b"one") == (b"3" if write == "put" else None)
     assert db.get(b"two") == b"2"
