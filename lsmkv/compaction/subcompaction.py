@@ -76,7 +76,8 @@ class SubcompactionJob:
         here = [0]
         try:
             for i in range(1, len(self._parts)):
-                thread = threading.Thread(target=self._run_part, args=(i,), name=f"lsmkv-part-{i}", daemon=True)
+                name = f"lsmkv-subcompaction-{i}"
+                thread = threading.Thread(target=self._run_part, args=(i,), name=name, daemon=True)
                 # Before it runs: a finalizer in it may ask whether it is one of ours.
                 self.threads.append(thread)
                 try:

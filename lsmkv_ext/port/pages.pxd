@@ -53,6 +53,12 @@ cdef extern from * nogil:
     #endif
     }
 
+    static inline void lsm_madvise_huge_within(void* p, size_t n) {
+        uintptr_t from = ((uintptr_t)p + LSM_HUGE_PAGE - 1) & ~(uintptr_t)(LSM_HUGE_PAGE - 1);
+        uintptr_t to = ((uintptr_t)p + n) & ~(uintptr_t)(LSM_HUGE_PAGE - 1);
+        if (to > from) lsm_madvise_huge((void*)from, to - from);
+    }
+
     static inline void* lsm_map_aligned(size_t n, size_t alignment) {
         if (n > SIZE_MAX - alignment) return NULL;
         char* p = (char*)lsm_map_pages(n + alignment);
@@ -92,6 +98,7 @@ cdef extern from * nogil:
     void* lsm_map_aligned(size_t n, size_t alignment) noexcept
     void lsm_unmap_pages(void* p, size_t n) noexcept
     void lsm_madvise_huge(void* p, size_t n) noexcept
+    void lsm_madvise_huge_within(void* p, size_t n) noexcept    # the whole huge pages in p[:n]
 
     # n zero bytes, or NULL: from 256 KiB on in pages of their own, from 2 MiB on in huge pages.
     void* lsm_pages_alloc(size_t n) noexcept

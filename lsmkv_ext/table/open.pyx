@@ -10,6 +10,7 @@ from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.file cimport ERR_NOT_REGULAR, OPEN_READ, file_close, file_open, file_size
 from lsmkv_ext.port.page_run cimport page_run_alloc, page_run_free
+from lsmkv_ext.port.pages cimport lsm_madvise_huge_within
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table.format cimport (
     FOOTER_SIZE,
@@ -42,23 +43,6 @@ from lsmkv_ext.table.format cimport (
 )
 from lsmkv_ext.table.reader cimport INDEX_FANOUT, INDEX_MAX_LEVELS, table_pread
 from lsmkv_ext.table.tombstones cimport tombstones_check, tombstones_pack
-
-cdef extern from * nogil:
-    """
-    #include <sys/mman.h>
-    #ifdef MADV_HUGEPAGE
-    /* a probe of a large filter is one cache miss; huge pages spare it the page walk */
-    static inline void lsm_advise_huge(char* p, uint64_t n) {
-        const uintptr_t huge = (uintptr_t)2 << 20;
-        uintptr_t from = ((uintptr_t)p + huge - 1) & ~(huge - 1);
-        uintptr_t to = ((uintptr_t)p + n) & ~(huge - 1);
-        if (to > from) (void)!madvise((void*)from, to - from, MADV_HUGEPAGE);
-    }
-    #else
-    static inline void lsm_advise_huge(char* p, uint64_t n) { (void)p; (void)n; }
-    #endif
-    """
-    void lsm_advise_huge(char* p, uint64_t n) noexcept
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -347,7 +331,8 @@ cdef int _read_filter(TableC* t, Status* st) noexcept nogil:
         bits = _allocate_filter(t, st)
         if bits == NULL:
             return st.code
-        lsm_advise_huge(bits, size)
+        # A probe of a large filter is one cache miss; huge pages spare it the page walk.
+        lsm_madvise_huge_within(bits, size)
         code = table_pread(t, bits, size, t.footer.filter.at, st)
         if code != ST_OK:
             return code
