@@ -6,6 +6,7 @@ All fields are guarded by the version set's `lock`; every method but `Compaction
 from __future__ import annotations
 
 import os
+from _thread import interrupt_main
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -128,4 +129,10 @@ class CompactionPause:
             self.lift()
 
     def __del__(self) -> None:
-        self.release()  # an interrupt may come before the holder can release it
+        if self._released:
+            return
+        try:
+            self.release()  # an interrupt may come before the holder can release it
+        except KeyboardInterrupt:
+            # Python drops the exceptions of a finalizer: raise the interrupt again outside of it.
+            interrupt_main()
