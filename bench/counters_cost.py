@@ -20,10 +20,15 @@ from typing import Any
 
 from .standalone import best_in_turns, run_in_scratch, thread_seconds
 
-COUNTING = ("lsmkv_ext.read.read_state", "lsmkv_ext.engine", "lsmkv_ext.table.table")  # the modules with counters
 PORTION = 2000  # lookups per measurement
 LOOKUPS = 100_000
 WORKLOADS = ("readrandom", "readmissing")
+
+
+def counting_modules(package: Path) -> list[str]:
+    """The modules of the package whose code has counters."""
+    sources = [source for source in sorted(package.rglob("*.pyx")) if "lsm_count(" in source.read_text()]
+    return [".".join(source.relative_to(package.parent).with_suffix("").parts) for source in sources]
 
 
 def build_without(into: Path) -> None:
@@ -35,13 +40,14 @@ def build_without(into: Path) -> None:
     if not (checkout / "setup.py").exists():
         raise SystemExit("counters_cost needs a checkout: it compiles the sources")
     shutil.copytree(ours, into / "lsmkv_ext", ignore=shutil.ignore_patterns("*.c", "*.pyx", "__pycache__"))
-    for name in COUNTING:
+    counting = counting_modules(ours)
+    for name in counting:
         for built in into.glob(f"{name.replace('.', '/')}.*.so"):
             built.unlink()
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "-b", str(into), "-t", str(into / "temp")],
         cwd=checkout,
-        env=os.environ | {"LSMKV_NO_COUNTERS": "1", "LSMKV_ONLY": ",".join(COUNTING)},
+        env=os.environ | {"LSMKV_NO_COUNTERS": "1", "LSMKV_ONLY": ",".join(counting)},
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""filter_kernel, filter_tree and counters_cost at a small size. No test depends on a time."""
+"""filter_kernel, filter_tree, counters_cost and instructions at a small size. No test depends on a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lsmkv
-from lsmkv_bench import counters_cost, filter_kernel, filter_tree
+from lsmkv_bench import counters_cost, filter_kernel, filter_tree, instructions
 from lsmkv_bench.standalone import best_in_turns
 
 
@@ -76,3 +76,24 @@ def test_worker_times_lookups(tmp_path: Path) -> None:
     for name in counters_cost.WORKLOADS:
         assert counters_cost.compare(workers, name, 1)["one"] > 0
     assert workers["one"].close() == 2 * counters_cost.LOOKUPS
+
+
+def test_counting_modules_are_found_by_their_source(tmp_path: Path) -> None:
+    (tmp_path / "ext" / "read").mkdir(parents=True)
+    (tmp_path / "ext" / "read" / "lookup.pyx").write_text("    lsm_count(&c.gets, 1)\n")
+    (tmp_path / "ext" / "engine.pyx").write_text("    c.gets += 1\n")
+    assert counters_cost.counting_modules(tmp_path / "ext") == ["ext.read.lookup"]
+
+
+def test_every_counted_path_runs(tmp_path: Path) -> None:
+    instructions.prepare(tmp_path / "tables")
+    for name in instructions.PATHS:
+        instructions.run_path(name, tmp_path, 200)
+    with lsmkv.open(tmp_path / "new", "r") as db:
+        assert sum(1 for _ in db) > 5000  # those of get-memtable, and what put and batch-put wrote
+
+
+def test_unknown_path_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        instructions.main(["--paths", "put,gte"])
+    assert "unknown path 'gte'" in capsys.readouterr().err
