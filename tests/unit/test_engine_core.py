@@ -180,9 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(start=KEYS, stop=KEYS, reverse=st.booleans(), closed=st.booleans(), left=st.booleans())
     def scan(self, start, stop, reverse, closed, left):
-        it = self.rig.iterator(
-            start=start, stop=stop, reverse=reverse, include_stop=closed, include_start=left
-        )
+        it = self.rig.iterator(start=start, stop=stop, reverse=reverse, include_stop=closed, include_start=left)
         expect = [
             (k, v)
             for k, v in self.model.items()

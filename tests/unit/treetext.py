@@ -46,7 +46,5 @@ def tree(text: str) -> Version:
 
 def show(version: Version) -> str:
     return " | ".join(
-        f"L{level}: " + " ".join(str(f.number) for f in files)
-        for level, files in enumerate(version.levels)
-        if files
+        f"L{level}: " + " ".join(str(f.number) for f in files) for level, files in enumerate(version.levels) if files
     )
