@@ -90,7 +90,8 @@ dist-check:
 
 lint: build
 	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter
-	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests setup.py
+	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests .ci setup.py
+	$(BIN)/ruff format --check lsmkv lsmkv_ext bench tools tests .ci setup.py
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint $(CYTHON)
 	$(BIN)/mypy
 	mkdir -p build/packages && ln -sfn ../../bench build/packages/lsmkv_bench

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from .flags import FLAGS, PARSERS
 from .settings import Settings
-from .units import parse_bool, parse_count, parse_size
+from .units import parse_bool, parse_count
 
 _DEFAULT = Settings()
 
@@ -27,61 +28,6 @@ def _typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
-
-
-def _number_or_auto(text: str) -> float | str:
-    return "auto" if text == "auto" else float(text)
-
-
-def _bool_or_auto(text: str) -> bool | str:
-    return "auto" if text == "auto" else parse_bool(text)
-
-
-# flag, kind, help. A "switch" is --flag or --flag=0/1.
-FLAGS: tuple[tuple[str, str, str], ...] = (
-    ("num", "count", "records in the database"),
-    ("reads", "count", "operations of a read workload (default: num)"),
-    ("writes", "count", "operations of a write workload (default: num)"),
-    ("duration", "float", "seconds per workload, instead of a count"),
-    ("threads", "count", "threads; in *whilewriting the readers"),
-    ("key-size", "size", "bytes per key"),
-    ("value-size", "size", "bytes per value"),
-    ("value-size-distribution", "text", "fixed, uniform, normal or pareto"),
-    ("value-size-min", "size", "of uniform and normal sizes"),
-    ("value-size-max", "size", "of uniform and normal sizes"),
-    ("compression-ratio", "float", "compressed size of a value / its size"),
-    ("compression", "text", "lz4 or none"),
-    ("batch-size", "count", "records per call: fillbatch (1000), multireadrandom (100)"),
-    ("seek-nexts", "count", "nexts after each seek"),
-    ("cache-size", "size", "size of the block cache"),
-    ("bits-per-key", "bits", "size of the filters; also --bloom-bits"),
-    ("optimize-filters-for-hits", "auto", "no filters at the bottom level"),
-    ("block-size", "size", "uncompressed size of a block"),
-    ("write-buffer-size", "size", "size of a memtable"),
-    ("max-write-buffers", "count", "maximum number of memtables"),
-    ("memory-budget", "size", "memory for two write buffers and the block cache"),
-    ("sync", "switch", "sync every write"),
-    ("disable-wal", "switch", "write no log"),
-    ("seed", "count", "seed of all keys and values"),
-    ("distribution", "text", "of keys: uniform, zipf:0.99 or latest"),
-    ("rate", "count", "writes per second in *whilewriting; 0: no limit"),
-    ("readwritepercent", "count", "percentage of reads in readrandomwriterandom"),
-    ("histogram", "switch", "print the latency histogram of each workload"),
-    ("latency", "switch", "record latencies; their cost is subtracted"),
-    ("settle", "switch", "wait for background work after write workloads"),
-    ("check-every", "count", "verify every n-th answer; 0: none"),
-    ("report-interval-seconds", "float", "time between progress reports"),
-)
-
-_PARSE: dict[str, Callable[[str], Any]] = {
-    "count": parse_count,
-    "size": parse_size,
-    "float": float,
-    "text": str,
-    "bits": _number_or_auto,
-    "auto": _bool_or_auto,
-    "switch": parse_bool,
-}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -108,12 +54,12 @@ def build_parser() -> argparse.ArgumentParser:
         type=_typed(parse_bool),
         help="use the databases of an earlier run in --db",
     )
-    for name, kind, text in FLAGS:
+    for name, value_type, text in FLAGS:
         default = getattr(_DEFAULT, name.replace("-", "_"))
         names = ["--" + name] + (["--bloom-bits"] if name == "bits-per-key" else [])
-        bare: dict[str, Any] = {"nargs": "?", "const": True} if kind in ("switch", "auto") else {}
+        bare: dict[str, Any] = {"nargs": "?", "const": True} if value_type in ("switch", "auto") else {}
         shown = "" if default is None else f" ({default})"
-        parser.add_argument(*names, type=_typed(_PARSE[kind]), default=default, help=text + shown, **bare)
+        parser.add_argument(*names, type=_typed(PARSERS[value_type]), default=default, help=text + shown, **bare)
     parser.add_argument(
         "--option",
         action="append",

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .units import parse_bool, parse_count, parse_size
+from .flags import ALIASES, parse_flag
 
 MIB = 1 << 20
 
@@ -106,13 +106,13 @@ class Settings:
 
     def with_flags(self, changes: dict[str, str]) -> Settings:
         """A copy with some fields changed, given as text as in `fillsync:threads=8`."""
-        known = {f.name: f for f in fields(self)}
+        known = {f.name for f in fields(self)}
         typed: dict[str, Any] = {}
         for name, text in changes.items():
             name = ALIASES.get(name.replace("-", "_"), name.replace("-", "_"))
             if name not in known or name in NOT_PER_STEP:
                 raise ValueError(f"{name!r} cannot be set for a single benchmark")
-            typed[name] = parse_field(str(known[name].type), text)
+            typed[name] = parse_flag(name, text)
         return replace(self, **typed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +123,6 @@ class Settings:
         return cls(**{**data, "engines": tuple(data["engines"])})
 
 
-ALIASES = {"bloom_bits": "bits_per_key", "value_size_distribution_type": "value_size_distribution"}
 NOT_PER_STEP = {
     "benchmarks",
     "engines",
@@ -141,17 +140,3 @@ MINIMUM = {
     **dict.fromkeys(("duration", "value_size", "value_size_min", "value_size_max", "seek_nexts", "cache_size"), 0),
     **dict.fromkeys(("seed", "rate", "readwritepercent", "check_every", "report_interval_seconds"), 0),
 }
-
-
-def parse_field(kind: str, text: str) -> Any:
-    """Parse `text` for a field annotated as `kind`."""
-    if kind.startswith("bool"):
-        return "auto" if text == "auto" and "str" in kind else parse_bool(text)
-    if kind.startswith("int"):
-        try:
-            return parse_count(text)
-        except ValueError:
-            return parse_size(text)
-    if kind.startswith("float"):
-        return "auto" if text == "auto" and "str" in kind else float(text)
-    return text

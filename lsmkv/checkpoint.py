@@ -1,4 +1,4 @@
-"""Checkpoint: a second database with the state of one moment. Tables never change, so hard links suffice."""
+"""Checkpoint: a second database with the current state. Tables never change, so hard links suffice."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lsmkv_ext.table.table import Table
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
 
 
-# The folder inside `dest`.checkpoint that becomes `dest`. No database looks like that, so the remains of a killed
-# checkpoint are known to be ours.
+# The directory inside `dest`.checkpoint that becomes `dest`. No database has this layout, so it marks the remains of
+# a killed checkpoint.
 PARTIAL = "partial"
 
 
 def create(versions: VersionSet, dest: str) -> None:
-    """Builds in a folder beside `dest` and renames it: `dest` is a whole database or missing."""
+    """Builds the database in a directory beside `dest` and renames it: `dest` is complete or missing."""
     with io_errors("checkpoint", dest):
         _refuse_existing(dest)
         with _working_folder(dest) as working:
@@ -67,9 +67,9 @@ def _working_folder(dest: str) -> Iterator[str]:
 def _remove_left_over(around: str, working: str) -> None:
     """Removes the remains of a killed checkpoint. Refuses a folder with anything else in it."""
     inside = os.listdir(working) if os.path.lexists(working) else []
-    strangers = {*os.listdir(around)} - {PARTIAL} or {name for name in inside if filenames.parse(name) is None}
-    if strangers:
-        raise IOError(errno.EEXIST, f"holds {min(strangers)}, which no checkpoint made", around)
+    foreign = {*os.listdir(around)} - {PARTIAL} or {name for name in inside if filenames.parse(name) is None}
+    if foreign:
+        raise IOError(errno.EEXIST, f"contains {min(foreign)}, which is not from a checkpoint", around)
     if os.path.lexists(working):
         shutil.rmtree(working)
 
@@ -86,7 +86,7 @@ def _lock_folder(path: str) -> int:
                 return fd
         except BlockingIOError:
             os.close(fd)
-            raise IOError(errno.EBUSY, "another checkpoint to this place is under way", path) from None
+            raise IOError(errno.EBUSY, "another checkpoint to this destination is running", path) from None
         # Another checkpoint ended and removed the folder.
         os.close(fd)
 

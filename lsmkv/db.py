@@ -68,14 +68,14 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             try:
                 self._scheduler.start()
             except BaseException:
-                # Threads that run already must not go on once the lock is free.
+                # Threads that have started must end before the lock is released.
                 self._shut(flush=False)
                 raise
         lifecycle.register(self)
 
     def _attach(self, versions: VersionSet, report: RecoveryReport) -> None:
-        """The parts behind the engine. They refer to each other and to the engine, never to this object: threads would
-        keep an abandoned database alive.
+        """Creates the parts behind the engine. They refer to each other and to the engine, never to this object:
+        otherwise their threads would keep an abandoned database alive.
         """
         engine = versions.engine
         self._versions = versions
@@ -88,7 +88,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs, self._read_hints.read, export)
         self._manual = ManualWork(self._scheduler)
         if self._lock is not None:
-            # Interrupts wait: the writer holds its turn, and a refused write must reach the background.
+            # Interrupts are deferred: the writer holds its turn, and the scheduler must learn of a refusal.
             engine.on_full = partial(uninterruptible, self._scheduler.make_room, defer_interrupt=True)
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
 
@@ -147,7 +147,9 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         return PrefixedDB(self, prefix)
 
     def approximate_len(self) -> int:
-        """Return the number of keys without a scan. Overwritten and deleted keys blur it until they are compacted.
+        """Return an estimate of the number of keys, without a scan.
+
+        Overwritten and deleted keys count until they are compacted away.
 
         >>> db.put(b"ada", b"1815")
         >>> db.approximate_len()
@@ -250,7 +252,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
     def rebuild_filters(self, level: int | None = None) -> int:
         """Rebuild the filter of every table with filter debt, in `level` or in all levels.
 
-        Returns the number of tables. Data blocks are copied as they are.
+        Returns the number of tables rebuilt. Data blocks are copied as they are.
 
         >>> db.set_options(bits_per_key=12)
         >>> db.rebuild_filters()
@@ -273,13 +275,13 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         return uninterruptible(self._filters.all)
 
     def _on_seek_debt(self) -> None:
-        """Called by the engine when seeks have probed the tables of L0 often enough to pay for their merge."""
+        """Called by `iterator` when seeks have cost as much as merging L0 would."""
         if not self.readonly:
             self._read_hints.mark_l0_seek_heavy()
             uninterruptible(self._scheduler.wake)
 
     def set_options(self, **changes: Any) -> None:
-        """Change options of the open database and store them. They apply to what is written from now on.
+        """Change options of the open database and store them. They apply to all files written from now on.
 
         Raises `OptionError` for an unknown option, a wrong value, or an option that needs a reopen.
 
@@ -333,10 +335,13 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         if isinstance(paths, str | bytes | os.PathLike):
             raise TypeError("ingest takes a list of paths, not one path")
         given = [os.fsdecode(path) for path in paths]
-        self._manual.call(lambda: ingest.ingest(self, given, move))
+        self._manual.call(lambda: ingest.ingest(self._scheduler, given, move))
 
     def refresh(self) -> None:
-        """Let a read-only handle see what was written since it was opened. A writing handle always does.
+        """Let a read-only handle see what was written since it was opened or last refreshed.
+
+        A handle that writes sees everything anyway. Raises `IOError` if the writer changes the files faster than they
+        can be read; the handle then keeps its old state.
 
         >>> reader = lsmkv.open(db.path, "r")
         >>> reader.refresh()
@@ -347,13 +352,13 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             uninterruptible(self._read_again)
 
     def _read_again(self) -> None:
-        # One at a time, or an older state could replace a newer one; and none after a close.
+        # One at a time, or an older state could replace a newer one. None after a close.
         with self._closing:
             self._check_open()
             versions, report = open_reader.open_for_reading(self.path, self.options, lambda: self._close_waits)
             self._engine.adopt(versions.engine)
             versions.engine = self._engine
-            # All of it: anything that knew the old state would keep its tables open.
+            # All parts: one that refers to the old state would keep its tables open.
             self._attach(versions, report)
 
     # Statistics --------------------------------------------------------------------------------------------
@@ -378,7 +383,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._check_open()
         if not isinstance(name, str):
             raise TypeError(f"a property's name is a str, not {type(name).__name__}")
-        return uninterruptible(lambda: introspect.lookup(self, name))
+        return uninterruptible(lambda: introspect.lookup_property(self._scheduler, name))
 
     def stats(self) -> Stats:
         """Return the counters since the database was opened or `reset_stats` was called, and the current sizes.
@@ -398,7 +403,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         0
         """
         self._check_open()
-        self.reset_counters()
+        self._engine.reset_counters()
         uninterruptible(self._scheduler.reset_counters)
 
     def explain(self, key: Key) -> introspect.Explain:
@@ -453,21 +458,21 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             raise problem
 
     def _abandon(self, flush: bool) -> None:
-        """Closes while the interpreter finalizes. The other threads have stopped for good, perhaps inside a call or a
-        job: what they use stays. Acknowledged writes are in the log; without a log they are flushed here.
+        """Closes while the interpreter finalizes. Other threads have stopped for good, perhaps inside a call or a job,
+        so nothing that they use is freed. Acknowledged writes are in the log; without a log they are flushed here.
         """
         if self.closed or self._pid != os.getpid():
             return
         unlogged = flush and not self.readonly and self.options.wal is None
         problem = self._last_flush() if unlogged else None
-        # A running job still writes files: then the lock goes with the process.
+        # A running job still writes files: then only the end of the process releases the lock.
         if self._engine.close() and self._lock is not None and not self._jobs.running and not self._logs.preparing:
             self._lock.release()
         if problem is not None:
             raise problem
 
     def _last_flush(self) -> BaseException | None:
-        """Returns the error to raise from `close`, if any: only without a log is a failed flush a loss."""
+        """Returns the error that `close` should raise. With a log a failed flush loses nothing."""
         if self._engine.refusal is not None:
             return None
         self._logs.stop_preparing()
@@ -489,7 +494,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             else:
                 self._shut(flush=True)
         finally:
-            # Last: it raises where warnings are errors.
+            # Last: with `-W error` it raises.
             warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
 
 

@@ -24,7 +24,7 @@ LOST = "lost"  # folder where repair puts damaged files
 MAX_FILE_NUMBER = (1 << 62) - 1
 
 
-class Kind(Enum):
+class FileKind(Enum):
     TABLE = "table"
     LOG = "log"
     MANIFEST = "manifest"
@@ -37,16 +37,16 @@ class Kind(Enum):
 
 
 _FIXED = {
-    CURRENT: Kind.CURRENT,
-    LOCK: Kind.LOCK,
-    OPTIONS: Kind.OPTIONS,
-    STATS: Kind.STATS,
-    SYNCED: Kind.SYNCED,
+    CURRENT: FileKind.CURRENT,
+    LOCK: FileKind.LOCK,
+    OPTIONS: FileKind.OPTIONS,
+    STATS: FileKind.STATS,
+    SYNCED: FileKind.SYNCED,
 }
 _TEMPORARY = frozenset({CURRENT + ".tmp", OPTIONS + ".tmp", STATS + ".tmp"})
 _NUMBER = r"([0-9]{6}|[1-9][0-9]{6,18})"
 _NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal|wal\.tmp)|MANIFEST-{_NUMBER})\Z", re.ASCII)
-_SUFFIXES = {"sst": Kind.TABLE, "wal": Kind.LOG, "wal.tmp": Kind.TEMPORARY}
+_SUFFIXES = {"sst": FileKind.TABLE, "wal": FileKind.LOG, "wal.tmp": FileKind.TEMPORARY}
 
 
 def folder_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
@@ -83,12 +83,12 @@ def manifest_path(directory: str, number: int) -> str:
     return os.path.join(directory, manifest_name(number))
 
 
-def parse(name: str) -> tuple[Kind, int] | None:
+def parse(name: str) -> tuple[FileKind, int] | None:
     """(kind, number) of a file of ours, None for anything else. The number is 0 for kinds without one."""
     if name in _FIXED:
         return _FIXED[name], 0
     if name in _TEMPORARY:
-        return Kind.TEMPORARY, 0
+        return FileKind.TEMPORARY, 0
     match = _NUMBERED.match(name)
     if match is None:
         return None
@@ -97,21 +97,21 @@ def parse(name: str) -> tuple[Kind, int] | None:
     if not 1 <= number <= MAX_FILE_NUMBER:
         return None
     if manifest:
-        return Kind.MANIFEST, number
+        return FileKind.MANIFEST, number
     return _SUFFIXES[suffix], number
 
 
-def list_directory(directory: str) -> list[tuple[str, Kind, int]]:
+def list_directory(directory: str) -> list[tuple[str, FileKind, int]]:
     """Every regular file of ours in the folder, by number. Symbolic links are not ours."""
     return _list(directory, lambda entry: entry.is_file(follow_symlinks=False))
 
 
-def list_irregular(directory: str) -> list[tuple[str, Kind, int]]:
+def list_irregular(directory: str) -> list[tuple[str, FileKind, int]]:
     """Everything with a name of ours that is neither a regular file nor a symbolic link, by number."""
     return _list(directory, lambda entry: not entry.is_file(follow_symlinks=False) and not entry.is_symlink())
 
 
-def _list(directory: str, wanted: Callable[[os.DirEntry[str]], bool]) -> list[tuple[str, Kind, int]]:
+def _list(directory: str, wanted: Callable[[os.DirEntry[str]], bool]) -> list[tuple[str, FileKind, int]]:
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:

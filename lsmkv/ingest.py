@@ -6,43 +6,40 @@ import errno
 import os
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS, copy_file
 from lsmkv.compaction.picker import CompactionPlan
+from lsmkv.compaction.scheduler import Scheduler
 from lsmkv.errors import CorruptionError, IOError, SyncError
 from lsmkv.files import io_errors, open_regular, sync_directory, sync_file
 from lsmkv.version.edit import VersionEdit
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
 
-if TYPE_CHECKING:
-    from lsmkv.db import DB
 
-
-def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
+def ingest(scheduler: Scheduler, paths: Sequence[str], move: bool) -> None:
     """Adds all tables or none. With `move` the given files are linked and removed, else they are copied."""
     if not paths:
         return
-    versions = db._versions
+    versions = scheduler.versions
     check_sources(paths)
-    # Older writes get tables with lower numbers, which is all that a repair without a manifest can tell their age by.
-    db._scheduler.flush()
+    # Older writes get tables with lower numbers: a repair without a manifest knows their age only by these.
+    scheduler.flush()
     numbers = [versions.numbers.next() for _ in paths]
     try:
         with Outputs() as outputs:
             for path, number in zip(paths, numbers, strict=True):
                 target = filenames.table_path(versions.directory, number)
                 if os.path.lexists(target):
-                    raise IOError(errno.EEXIST, "ingest: a file that is not ours has this name", target)
+                    raise IOError(errno.EEXIST, "ingest: a file of another program has this name", target)
                 outputs.paths.append(target)
                 with io_errors("ingest", path):
                     place(path, target, move)
             sync_directory(versions.directory)
-            _commit(db, numbers, outputs)
+            _commit(scheduler, numbers, outputs)
     except SyncError as error:
         versions.engine.refuse(error)
         raise
@@ -96,13 +93,12 @@ def place(source: str, target: str, move: bool) -> None:
     copy_file(source, target)
 
 
-def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
-    """Flushes older writes first, so the tables are newer than all of them; then adds the tables at once."""
-    versions, scheduler = db._versions, db._scheduler
-    engine = versions.engine
+def _commit(scheduler: Scheduler, numbers: Sequence[int], outputs: Outputs) -> None:
+    """Flushes older writes, so the tables are newer than all of them; then adds all tables with one edit."""
+    versions, engine = scheduler.versions, scheduler.engine
     with engine.exclusive():
-        db._require_writable()
-        # Within a log the tables' sequence number would be a gap; an empty log may begin anywhere.
+        engine.require_writable()
+        # The tables' sequence number must not be a gap inside a log; between two logs it is none.
         if not engine.active.empty:
             scheduler.rotate()
         for memtable in engine.immutables:
@@ -117,7 +113,7 @@ def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
     scheduler.wake()
 
 
-def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[Table], list[FileMeta]]:
+def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[Table], list[TableMeta]]:
     tables, files = [], []
     for number in numbers:
         table = versions.open_table(number, seq)
@@ -126,7 +122,7 @@ def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[
     return tables, files
 
 
-def _level_for(version: Version, busy: Sequence[CompactionPlan], files: Sequence[FileMeta]) -> int:
+def _level_for(version: Version, busy: Sequence[CompactionPlan], files: Sequence[TableMeta]) -> int:
     """The deepest level with nothing that overlaps in it or above it; L0 while a running plan overlaps."""
     if any(plan.inputs and plan.span.overlaps(f.range) for plan in busy for f in files):
         return 0

@@ -1,5 +1,5 @@
-"""The databases that are open in this process. They are closed at the interpreter's exit and forgotten in a forked
-child, where the engine refuses every call by itself.
+"""The databases that are open in this process. They are closed at interpreter exit. A forked child forgets them: there
+the engine refuses every call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""New memtables and their logs. One log is made ahead, so a rotation does not wait for the disk.
+"""New memtables and their logs. One log is created in advance, so a rotation does not wait for the disk.
 
-A log made ahead does not know the sequence number that it follows. Its first record tells, because sequence numbers
-have no gaps.
+Such a log cannot store the last sequence number before it. Recovery takes it from the first record, because sequence
+numbers have no gaps.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _open(directory: str, flag: str, options: Options) -> DB:
         return _open_for_reading(directory, options)
     open_writer.create_directory(directory)
     if flag == "n" or not stored_state.exists(directory):
-        ownership.refuse_strangers(directory)
+        ownership.refuse_foreign_files(directory)
     lock = DatabaseLock(directory)
     try:
         if flag == "w" and not stored_state.exists(directory):

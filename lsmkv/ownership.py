@@ -12,7 +12,7 @@ import re
 
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError, IOError
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 from lsmkv.files import open_to_read, read_bounded
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv.version.current import MAX_CURRENT_BYTES
@@ -35,7 +35,7 @@ def is_database(directory: str) -> bool:
     return OUR_CURRENT.match(current) is not None
 
 
-def recognised(directory: str, name: str, kind: Kind) -> bool:
+def recognised(directory: str, name: str, kind: FileKind) -> bool:
     """Whether the contents show that the file is ours. An empty or missing file counts: nothing can be lost."""
     path = os.path.join(directory, name)
     try:
@@ -47,16 +47,16 @@ def recognised(directory: str, name: str, kind: Kind) -> bool:
         return False
 
 
-def _contents_are_ours(path: str, name: str, kind: Kind, size: int) -> bool:
-    if kind is Kind.CURRENT:
+def _contents_are_ours(path: str, name: str, kind: FileKind, size: int) -> bool:
+    if kind is FileKind.CURRENT:
         return is_database(os.path.dirname(path))
-    if kind is Kind.TABLE:
+    if kind is FileKind.TABLE:
         return _bytes_at(path, max(size - len(TABLE_MAGIC), 0), len(TABLE_MAGIC)) == TABLE_MAGIC
-    if kind is Kind.LOG or name.endswith(".wal.tmp"):
+    if kind is FileKind.LOG or name.endswith(".wal.tmp"):
         return _bytes_at(path, 0, len(LOG_MAGIC)) == LOG_MAGIC
-    if kind is Kind.MANIFEST:
+    if kind is FileKind.MANIFEST:
         return _begins(path, MAGIC)
-    if kind is Kind.SYNCED:
+    if kind is FileKind.SYNCED:
         return size == WATERMARK_BYTES and not damaged_offsets(path)
     if name.startswith(filenames.CURRENT):
         return _begins(path, b"MANIFEST-")
@@ -80,7 +80,7 @@ def _begins(path: str, magic: bytes) -> bool:
     return magic.startswith(_bytes_at(path, 0, len(magic)).rstrip(b"\0"))
 
 
-def refuse_strangers(directory: str) -> None:
+def refuse_foreign_files(directory: str) -> None:
     """Raises IOError if creating a database in the folder would remove or replace files of other programs."""
     for name, _, _ in filenames.list_irregular(directory):
         raise IOError(errno.EEXIST, "not a regular file, and its name is one of ours", os.path.join(directory, name))
@@ -88,6 +88,6 @@ def refuse_strangers(directory: str) -> None:
         return
     for name, kind, _ in filenames.list_directory(directory):
         # LOCK is never written to.
-        if kind is not Kind.LOCK and not recognised(directory, name, kind):
+        if kind is not FileKind.LOCK and not recognised(directory, name, kind):
             path = os.path.join(directory, name)
             raise IOError(errno.EEXIST, "there is no database, and the file is not recognised as ours", path)

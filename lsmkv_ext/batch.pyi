@@ -2,9 +2,8 @@ from typing import Any, Self
 
 from typing_extensions import Buffer, disjoint_base
 
-def decode_operations(
-    payload: bytes, count: int, first_seq: int
-) -> list[tuple[str, bytes, bytes | None, int]]: ...
+def decode_operations(payload: bytes, count: int, first_seq: int) -> list[tuple[str, bytes, bytes | None, int]]: ...
+
 @disjoint_base
 class WriteBatch:
     def __init__(self, engine: Any = None, *, transaction: bool = True, sync: bool | None = None) -> None: ...

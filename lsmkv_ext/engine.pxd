@@ -1,12 +1,14 @@
-# The engine, the live side of a database: sequence numbers, the writer's turn, logs and group commit, back pressure, whether
-# writes are refused and why, and the tree. The durable side (version, manifest, file numbers) is the VersionSet's, which
-# publishes new levels here. Users call the engine through a Store (lsmkv.DB); the background holds the engine itself.
+# The engine, the live side of a database. It owns the sequence numbers, the writer's turn, the logs and group commit, back
+# pressure, the reason why writes are refused, and the tree. The VersionSet owns the durable side (version, manifest, file
+# numbers) and publishes new levels to the engine. Users call the engine through a Store (lsmkv.DB); background threads call it
+# directly.
 #
-# Writers: one at a time. A short write keeps the GIL from its log record to its memtable entry, and that alone keeps others out.
-# A writer that will release the GIL in between (a large batch, a rotation, flush()) takes its turn first; others wait for it off
-# the GIL.
+# There is one writer at a time. A short write keeps the GIL from its log record to its memtable entry, which excludes all
+# others. A writer that will release the GIL in between (large batch, rotation, flush) takes the turn first; others wait for it
+# without the GIL.
 #
-# put is a hot chain: it stays in one module down to the log and the memtable.
+# One long module: a call into another one goes through a pointer, so put and batch writes stay together from the turn to the log
+# and the memtable.
 #
 # GIL-protected: every field, and the order of log record and memtable entry of short writes
 
@@ -29,9 +31,9 @@ ctypedef struct WriteCounters:
     uint64_t stops
     uint64_t stop_ns
 
-ctypedef struct WriterTurn:     # tickets, so that no writer starves; changed under the GIL, but waiters sleep on `freed`
-    uint64_t drawn              # taken: drawn != served
-    uint64_t served             # the holder has this ticket
+ctypedef struct WriterTurn:     # tickets, in the order of asking. Changed with the GIL held; waiters sleep on `freed`
+    uint64_t drawn              # the next ticket; the turn is free if drawn == served
+    uint64_t served             # the ticket of the holder
     pthread_mutex_t mutex
     pthread_cond_t freed
 
@@ -40,19 +42,20 @@ cdef class Engine:
     cdef HandleC* handle        # owned by reference
     cdef readonly Tree tree
     cdef readonly LogWriter log         # in use; None: no log
-    cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the one in use
-    cdef SyncWatermark watermark        # how much of the log in use is known synced; None: its head tells
-    cdef list served            # numbers of logs that no memtable needs any more
-    cdef list next_logs         # old_logs and served after publish; None: nothing is prepared
-    cdef list next_served
-    cdef uint64_t next_seq      # handle.visible after publish, if it is larger
+    cdef list old_logs          # logs of immutable memtables, oldest first; synced before the one in use
+    cdef SyncWatermark watermark        # the file SYNCED, for the log in use; None: the log's head has the offset
+    cdef list obsolete_logs     # numbers of logs whose memtables are flushed
+    # From prepare to publish: the values of these fields after it; next_old_logs None: nothing is prepared.
+    cdef list next_old_logs
+    cdef list next_obsolete_logs
+    cdef uint64_t next_seq      # handle.visible, if it is larger
     cdef readonly bint readonly
     cdef bint sync_default
     cdef bint writable
-    cdef readonly object refusal        # the exception since which writes are refused, or None
-    # Hooks of the control plane, called without arguments; None: nobody listens.
-    cdef public object on_full          # rotates; called in the writer's thread with the turn taken
-    cdef public object on_refused
+    cdef readonly object refusal        # the error that made the database read-only, or None
+    # Hooks of the control plane, called without arguments, or None.
+    cdef public object on_full          # rotates a full memtable, in the writer's thread, which holds the turn
+    cdef public object on_refused       # called once, when `refusal` is set
     cdef WriteCounters writes
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
@@ -63,7 +66,7 @@ cdef class Engine:
     cdef int fail_write(self) except -1
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
-    cdef int hold_back(self, uint64_t footprint) except -1
+    cdef int throttle(self, uint64_t footprint) except -1
     cdef int make_room(self, bint keep_turn) except -1
     cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1

@@ -49,7 +49,7 @@ cdef enum:
     LONGEST_SLEEP_NS = 10 * SLEEP_NS    # at most so much at a time
 
 
-# --- writing a batch into a memtable (nogil) ----------------------------------------------------------------------------
+# --- batches (nogil) ----------------------------------------------------------------------------------------------------
 
 cdef int apply_payload(MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
                        Status* st) noexcept nogil:
@@ -77,7 +77,7 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
 
 
 cdef class Engine:
-    """The live side of a database: what is in memory and in the logs, and whether it takes writes."""
+    """The live side of a database: memtables, logs and sequence numbers."""
 
     def __cinit__(self, str path, uint64_t seed):
         self.handle = handle_new()
@@ -86,7 +86,7 @@ cdef class Engine:
         self.handle.closed = True
         self.tree = Tree(path, seed)
         self.old_logs = []
-        self.served = []
+        self.obsolete_logs = []
 
     def __dealloc__(self):
         handle_unref(self.handle)
@@ -95,8 +95,8 @@ cdef class Engine:
 
     def start(self, levels, memtables, LogWriter log, uint64_t last_seq, *, bint readonly=False, bint sync_default=False,
               SyncWatermark watermark=None):
-        """Opens for business. memtables: newest first, [0] is the active one; log: None for no log."""
-        self.tree.show(ReadState(memtables, levels, self.tree.seed))
+        """Opens the engine. `memtables` are newest first, [0] is the active one; `log` is None without logging."""
+        self.tree.install(ReadState(memtables, levels, self.tree.seed))
         self.log = log
         self.watermark = watermark
         if log is not None and watermark is not None:
@@ -107,72 +107,72 @@ cdef class Engine:
         self.writable = not readonly
         self.handle.closed = False
         if self.writable and last_seq > MAX_SEQ - SEQ_RESERVE:
-            # No table could hold what is written next, and no open would believe its log.
-            self.refuse(Error("its sequence numbers are used up"))
+            # Tables cannot store larger numbers, and an open would refuse a log with them as corrupt.
+            self.refuse(Error("the sequence numbers are used up"))
 
     def adopt(self, Engine other not None):
-        """A read-only engine moves on to a newer state, or to another database in the same place."""
+        """Takes over the state of `other`, of a later moment or of another database at the same path. Read-only engines only."""
         cdef ReadState _state = self.tree.state
-        self.tree.show(other.tree.state)
+        self.tree.install(other.tree.state)
         self.handle.visible = other.handle.visible
 
-    # --- a new tree ------------------------------------------------------------------------------------------------------
+    # --- new states of the tree ------------------------------------------------------------------------------------------
 
     def prepare(self, levels, drop=(), uint64_t last_seq=0):
-        """Makes what `publish` shows: new levels, without the memtables in `drop` (now in a table) and their logs. last_seq: of
-        ingested tables. A rotation in between keeps it current. The caller holds the lock that rotations take."""
+        """Makes the state that `publish` installs: `levels`, without the memtables in `drop`, which are flushed, and their logs.
+        `last_seq` is that of ingested tables. A rotation in between updates it. The caller holds VersionSet.lock."""
         cdef Tree tree = self.tree
         cdef ReadState base = None
         cdef list logs = None
-        cdef list served = None
+        cdef list obsolete = None
         while base is not tree.state:       # an allocation may run a finalizer that rotates
             base = tree.state
             tree.prepare(levels, drop)
             oldest = min((memtable.number for memtable in tree.next_state.memtables if memtable.number), default=0)
             logs = [log for log in self.old_logs if oldest and log.number >= oldest]
-            served = self.served + [log.number for log in self.old_logs if log not in logs]
-        self.next_logs = logs
-        self.next_served = served
+            obsolete = self.obsolete_logs + [log.number for log in self.old_logs if log not in logs]
+        self.next_old_logs = logs
+        self.next_obsolete_logs = obsolete
         self.next_seq = last_seq
 
     def publish(self):
-        """Shows what `prepare` made. The edit behind it is durable, so nothing in here may fail: no allocation."""
+        """Installs what `prepare` made. The edit is durable by now, so nothing here may fail or allocate."""
         cdef ReadState _state = self.tree.state         # freed on return, after the last assignment
         cdef list _logs = self.old_logs
         self.tree.publish()
-        self.old_logs = self.next_logs
-        self.served = self.next_served
-        self.next_logs = None
+        self.old_logs = self.next_old_logs
+        self.obsolete_logs = self.next_obsolete_logs
+        self.next_old_logs = None
         if self.next_seq > self.handle.visible:
             self.handle.visible = self.next_seq
 
     def discard(self):
         """Drops what `prepare` made."""
         self.tree.discard()
-        self.next_logs = None
+        self.next_old_logs = None
 
     def rotate(self, Memtable memtable not None, LogWriter log):
-        """A new active memtable and log; the old memtable becomes the newest immutable one. When this raises, nothing has
-        changed. The caller holds the writer's turn and the lock that `prepare` and `publish` hold."""
-        cdef list logs, next_logs
+        """Installs a new active memtable and its log; the old memtable becomes immutable. If this raises, nothing has changed.
+        The caller holds the writer's turn and VersionSet.lock."""
+        cdef list logs, next_old_logs
         cdef LogWriter previous = self.log
         if memtable.number <= self.tree.active.number:
             raise Error(f"log {memtable.number} cannot follow log {self.tree.active.number}")
-        passed = [] if previous is None else [previous]
-        logs = self.old_logs + passed
-        next_logs = None if self.next_logs is None else self.next_logs + passed
+        replaced = [] if previous is None else [previous]
+        logs = self.old_logs + replaced
+        next_old_logs = None if self.next_old_logs is None else self.next_old_logs + replaced
         self.tree.rotate(memtable)
         # Nothing fails from here on.
         self.old_logs = logs
-        self.next_logs = next_logs
+        self.next_old_logs = next_old_logs
         self.log = log
         if log is not None and self.watermark is not None:
             log.attach_watermark(self.watermark, previous)
 
-    def take_served(self):
-        """The numbers of logs that no memtable needs any more, each once: their files may go."""
-        served, self.served = self.served, []
-        return served
+    def take_obsolete_logs(self):
+        """The numbers of logs that no memtable needs any more, each returned once. The caller removes the files."""
+        numbers, self.obsolete_logs = self.obsolete_logs, []
+        return numbers
 
     # --- settings --------------------------------------------------------------------------------------------------------
 
@@ -192,10 +192,10 @@ cdef class Engine:
     # --- whether writes are refused --------------------------------------------------------------------------------------
 
     def refuse(self, error):
-        """What reached the disk is unknown: writes are refused from now on, naming `error`; reads go on."""
+        """Makes the database read-only because of `error`: what reached the disk is unknown. Later errors do not replace it."""
         if self.refusal is not None:
             return
-        # In one step: once one call was refused, no later write is acknowledged.
+        # Both before the hook: once a call was refused, no later write may be acknowledged.
         self.refusal = error
         self.writable = False
         if self.on_refused is not None:
@@ -203,12 +203,12 @@ cdef class Engine:
         logger.error("%s: read-only from now on: %s", self.tree.path, error)
 
     def require_writable(self):
-        """Raises ClosedError or ReadOnlyError where a write would."""
+        """Raises ClosedError or ReadOnlyError if a write would."""
         self.check_writable()
 
     cdef int fail_write(self) except -1:
         if self.refusal is not None:
-            raise ReadOnlyError(f"the database is read-only since an error: {self.refusal}") from self.refusal
+            raise ReadOnlyError(f"the database is read-only after an error: {self.refusal}") from self.refusal
         raise ReadOnlyError("the database was opened read-only")
 
     cdef int check_writable(self) except -1:
@@ -220,8 +220,8 @@ cdef class Engine:
     # --- closing ---------------------------------------------------------------------------------------------------------
 
     def close(self):
-        """Refuses newcomers, waits for calls in flight, releases the dependents, drops memtables and tables. False: a thread has
-        stopped inside such a call, so all stays."""
+        """Refuses new calls, waits for those in flight, releases the dependents, then drops memtables and tables. Returns False if
+        a thread has stopped for good inside a call (finalization): then everything stays."""
         cdef LogWriter log
         if self.handle.closed:
             return True
@@ -236,12 +236,12 @@ cdef class Engine:
         self.tree.close()
         self.log = None
         self.old_logs = []
-        self.next_logs = None
+        self.next_old_logs = None
         self.on_full = None
         self.on_refused = None
         return True
 
-    # --- what there is ---------------------------------------------------------------------------------------------------
+    # --- properties ------------------------------------------------------------------------------------------------------
 
     @property
     def closed(self):
@@ -249,7 +249,7 @@ cdef class Engine:
 
     @property
     def state(self):
-        """What readers see; None when closed."""
+        """The current ReadState; None when closed."""
         return self.tree.state
 
     @property
@@ -282,8 +282,8 @@ cdef class Engine:
         return self.handle.inflight
 
     def counters(self):
-        """The raw counters as a dict; `lsmkv.stats.metrics` makes sense of them."""
-        cdef dict out = self.tree.counted()
+        """The raw counters by name; `lsmkv.stats.metrics` interprets them."""
+        cdef dict out = self.tree.counters_by_name()
         out.update(self.writes)
         out.update(self.handle.reads)
         logs = self.logs
@@ -299,7 +299,7 @@ cdef class Engine:
     # --- the writer's turn -------------------------------------------------------------------------------------------------
 
     cdef int take_turn(self) except -1:
-        """In the order of asking, or writers that rotate all the time would starve a flush or a close."""
+        """Served in the order of asking; otherwise writers that rotate all the time could starve a flush or a close."""
         cdef uint64_t ticket = self.turn.drawn
         if self.turn.served != ticket and lsm_finalizing():
             refuse_finalizing()
@@ -322,12 +322,12 @@ cdef class Engine:
 
     @property
     def turn_queue(self):
-        """How many hold the writer's turn or wait for it."""
+        """The number of threads that hold the writer's turn or wait for it."""
         return self.turn.drawn - self.turn.served
 
     @contextlib.contextmanager
     def exclusive(self):
-        """No writer runs inside. For rotations that no write asks for."""
+        """Holds the writer's turn: no other writer runs inside the block. For `flush` and `ingest`."""
         self.take_turn()
         self.handle.inflight += 1
         try:
@@ -338,8 +338,8 @@ cdef class Engine:
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
-    cdef int hold_back(self, uint64_t footprint) except -1:
-        """Back pressure: writers sleep in proportion to what they write, or wait while stopped."""
+    cdef int throttle(self, uint64_t footprint) except -1:
+        """Applies the back pressure: waits while writers are stopped, and sleeps in proportion to the bytes written."""
         cdef uint64_t began, now, ns
         if self.stopped:
             began = lsm_now_ns()
@@ -356,7 +356,7 @@ cdef class Engine:
             ns = self.owed
             self.owed = 0
             began = now = lsm_now_ns()
-            # For a large write that is seconds: a close or Ctrl-C ends them.
+            # A large write may sleep for seconds; a close or Ctrl-C ends that.
             while now - began < ns and self.writable and not self.handle.closed:
                 with nogil:
                     usleep(<unsigned int>(min(began + ns - now, <uint64_t>LONGEST_SLEEP_NS) // 1000 + 1))
@@ -367,10 +367,10 @@ cdef class Engine:
         return self.check_writable()
 
     cdef int make_room(self, bint keep_turn) except -1:
-        """Waits for the turn and rotates a full memtable, through the hook, which may release the GIL."""
+        """Waits for the turn and, through the hook, rotates a full memtable. Both may release the GIL."""
         cdef bint ready = False
         self.take_turn()
-        # In flight: a close waits for the rotation instead of taking the state from under it.
+        # In flight: a close waits for the rotation.
         self.handle.inflight += 1
         try:
             self.check_writable()
@@ -385,10 +385,10 @@ cdef class Engine:
         return 0
 
     cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1:
-        """Before a write: everything that may wait. On return the GIL has been held since the last check, which keeps other
-        writers out; a writer that will release it keeps its turn."""
+        """Does everything of a write that may wait. On return the GIL has been held since the last check, which excludes other
+        writers. `keep_turn`: the caller will release the GIL, so it also holds the turn on return."""
         if self.delay or self.stopped:
-            self.hold_back(footprint)
+            self.throttle(footprint)
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
             return self.make_room(keep_turn)
         if keep_turn:
@@ -472,8 +472,8 @@ cdef class Engine:
             write_record(log, m, payload, n, count, seq, seed, &st)
         if st.code != ST_OK:
             if st.code != ST_IO:
-                # The record is in the log but not all of it in the memtable: what readers see would not be what a reopen finds.
-                self.refuse(MemoryError("a batch did not fit into memory"))
+                # The record is in the log, but only partly in the memtable: a reopen would find more than readers see.
+                self.refuse(MemoryError("out of memory while a batch was inserted into the memtable"))
             raise_status(&st, self.tree.path if writer is None else writer.path)
         self.handle.visible = seq + count - 1
         self.writes.batches += 1
@@ -488,13 +488,13 @@ cdef class Engine:
         return 0
 
     def sync(self):
-        """Everything written so far survives a power cut once this returns."""
+        """Returns once everything written so far survives a power cut."""
         self.check_writable()
         if self.log is not None:
             self.sync_to(lsm_load64(&self.log.c.offset))
 
     cdef int sync_to(self, uint64_t offset) except -1:
-        """Older logs first, so that what is synced is always a prefix of what was written."""
+        """Syncs the older logs first: the synced writes are always a prefix of all writes."""
         cdef LogWriter log
         cdef LogC* c
         cdef Status st
@@ -506,7 +506,7 @@ cdef class Engine:
         try:
             for log in [*self.old_logs, self.log]:
                 c = log.c
-                # The record may be in a log that was rotated out since then, and its offset beyond the end of this one.
+                # A rotation may have moved the record to an older log; its offset can then be beyond the end of this one.
                 upto = lsm_load64(&c.offset)
                 if log is self.log and offset < upto:
                     upto = offset

@@ -1,4 +1,4 @@
-# The calls that read, over one tree: of a database, which sees the newest state, or of a snapshot, which sees the one it holds.
+# The calls that read one tree. A database reads its newest state, a snapshot the state that it holds.
 #
 # A get is one call: key -> memtables -> row cache -> tables. It keeps the GIL unless it reads from the disk.
 #
@@ -12,11 +12,11 @@ from lsmkv_ext.tree cimport Tree
 
 cdef class Reader(Dependent):
     cdef Tree tree
-    cdef bint pinned            # sees `held` up to `upto`; else the tree's state up to handle.visible
+    cdef bint pinned            # a snapshot: reads `held` at `held_seq`; else the tree's state at handle.visible
     cdef ReadState held         # None: closed
-    cdef uint64_t upto
+    cdef uint64_t held_seq      # entries with larger sequence numbers are invisible
     cdef ReadState open_state(self, uint64_t* snapshot)
 
 
 cdef class SnapshotBase(Reader):
-    cdef Reader source          # the database: a snapshot keeps it open
+    cdef Reader source          # the database; the reference keeps it open

@@ -20,22 +20,15 @@ from lsmkv_ext.table.reader cimport ReadContext, table_unpin
 
 from lsmkv_ext.errors import ClosedError
 
-cdef enum Expect:
-    EXPECT_NOTHING = 0
-    EXPECT_HIT = 1
-    EXPECT_MISS = 2
-
 cdef object MISSING = object()
 
 
-cdef int expectation(object expect) except -1:
+cdef bint expects_hit(object expect) except -1:
     if expect is None:
-        return EXPECT_NOTHING
+        return False
     if expect == "hit":
-        return EXPECT_HIT
-    if expect == "miss":
-        return EXPECT_MISS
-    raise ValueError(f'expect is "hit", "miss" or None, not {expect!r}')
+        return True
+    raise ValueError(f'expect must be "hit" or None, not {expect!r}')
 
 
 cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:
@@ -77,8 +70,8 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
 
 
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, int expect):
-    """row_key: the same key as an object that may be kept, or None."""
+                         object default, bint fill_cache, bint expect_hit):
+    """`row_key`: the key as a bytes object that the row cache may keep, or None."""
     cdef Lookup q
     cdef int answer
     cdef void* row
@@ -89,7 +82,7 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     row_cache_prefetch(&self.tree.row_cache, q.hash)
     prefetch_lookup(&state.c, &q, self.tree.row_cache.sets == NULL or self.tree.row_cache.bypassed)
     q.snapshot = snapshot
-    q.skip_bottom_filter = expect == EXPECT_HIT
+    q.skip_bottom_filter = expect_hit
     answer = probe_memtables(&state.c, &q, &self.tree.counters)
     if answer == FOUND:
         return PyBytes_FromStringAndSize(q.value, q.vlen)
@@ -106,7 +99,7 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     return get_from_tables(self, state, &q, row_key, default, fill_cache)
 
 
-cdef object lookup(Reader self, object key, object default, bint fill_cache, int expect):
+cdef object lookup(Reader self, object key, object default, bint fill_cache, bint expect_hit):
     cdef uint64_t snapshot = 0
     cdef ReadState state
     cdef Py_buffer kb
@@ -119,12 +112,12 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, int
         state = self.tree.state
     if PyBytes_CheckExact(key):
         return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
-                            fill_cache, expect)
+                            fill_cache, expect_hit)
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
     get_bytes_view(key, &kb)
     try:
-        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect)
+        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect_hit)
     finally:
         PyBuffer_Release(&kb)
 
@@ -194,14 +187,14 @@ cdef class Reader(Dependent):
 
     @cython.final
     cdef ReadState open_state(self, uint64_t* snapshot):
-        """The state to read and the sequence number up to which to look. Raises where there is none any more."""
+        """The state to read, and in `snapshot` the sequence number to read at. Raises ClosedError after a close."""
         handle_check(self.handle)
         if not self.pinned:
             snapshot[0] = self.handle.visible
             return self.tree.state
         if self.held is None:
             raise ClosedError("the snapshot is closed")
-        snapshot[0] = self.upto
+        snapshot[0] = self.held_seq
         return self.held
 
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
@@ -217,16 +210,16 @@ cdef class Reader(Dependent):
         >>> db.get(b"ada"), db.get(b"bob", b"?")
         (b'1815', b'?')
         """
-        return lookup(self, key, default, fill_cache, EXPECT_NOTHING if expect is None else expectation(expect))
+        return lookup(self, key, default, fill_cache, expect is not None and expects_hit(expect))
 
     def __getitem__(self, key):
-        cdef object value = lookup(self, key, MISSING, True, EXPECT_NOTHING)
+        cdef object value = lookup(self, key, MISSING, True, False)
         if value is MISSING:
             raise KeyError(key)
         return value
 
     def __contains__(self, key):
-        return lookup(self, key, MISSING, True, EXPECT_NOTHING) is not MISSING
+        return lookup(self, key, MISSING, True, False) is not MISSING
 
     def multi_get(self, keys, default=None):
         """Return the values of several keys in their order, `default` for those that are missing.
@@ -246,7 +239,7 @@ cdef class Reader(Dependent):
         return lookup_many(self, state, snapshot, held, default)
 
     def _on_seek_debt(self):
-        """Hook: seeks have paid so much for the overlap of L0 that merging it is cheaper. Called in the reader's thread."""
+        """Hook, called in the reader's thread: seeks have searched the tables of L0 so often that merging them is cheaper."""
 
     def iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                  prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
@@ -291,12 +284,8 @@ cdef class Reader(Dependent):
         cursor.owner = self
         return cursor
 
-    def explain_raw(self, key):
-        """Return the trace of one lookup as plain data. `DB.explain` returns the same as an `Explain`.
-
-        >>> db.explain_raw(b"ada")["found"]
-        False
-        """
+    def _explain(self, key):
+        """The trace of one lookup as plain data; `DB.explain` makes an `Explain` of it."""
         cdef uint64_t snapshot = 0
         cdef bytes k = as_bytes(key)
         cdef ReadState state = self.open_state(&snapshot)
@@ -312,13 +301,13 @@ cdef class SnapshotBase(Reader):
 
     def __init__(self, Reader source not None):
         self.pinned = True
-        self.held = source.open_state(&self.upto)
+        self.held = source.open_state(&self.held_seq)
         self.tree = source.tree
         self.source = source
         self.join(source.handle)
 
     def __dealloc__(self):
-        # Off the list before `source` goes: it may be the database's last reference, and its close walks that list.
+        # Off the list before `source` goes: this may be the last reference to the database, and its close walks the list.
         self.leave()
 
     cdef void release(self) noexcept:
@@ -332,7 +321,7 @@ cdef class SnapshotBase(Reader):
         >>> db.snapshot().sequence
         1
         """
-        return self.upto
+        return self.held_seq
 
     def close(self):
         """Release the files that the snapshot keeps. Reads raise `ClosedError` from then on.
@@ -353,7 +342,7 @@ cdef class SnapshotBase(Reader):
         return self.held is None or bool(self.handle.closed)
 
     def __enter__(self):
-        self.open_state(&self.upto)
+        self.open_state(&self.held_seq)
         return self
 
     def __exit__(self, *exc):

@@ -1,5 +1,5 @@
-# The calls that write, of the database: they check keys and values and hand them to the engine. The engine outlives a Store that
-# nobody holds any more, so the background holds the engine and never the Store.
+# The calls that write. They check keys and values and pass them to the engine. Background threads refer to the engine, never to
+# the Store, so a Store without references is collected and closes itself.
 #
 # GIL-protected: every field
 

@@ -8,7 +8,7 @@ from lsmkv_ext.port.handle cimport handle_check, handle_unref
 
 
 cdef class Store(Reader):
-    """A reader that also writes. `lsmkv.open` returns its subclass, `lsmkv.DB`."""
+    """A `Reader` that also writes. `lsmkv.open` returns its subclass `lsmkv.DB`."""
 
     def _bind(self, Engine engine not None):
         """Reads and writes go to `engine` from now on."""
@@ -45,7 +45,9 @@ cdef class Store(Reader):
 
     @property
     def seed(self):
-        """The seed of the key hashes in memtables and filters. Every database draws its own when it is created.
+        """The seed of the key hashes in memtables and filters, drawn at random when the database is created.
+
+        A lookup hashes its key once for all tables with this seed. Pass it to the `SSTWriter` of a table to ingest.
 
         >>> 0 <= db.seed < 1 << 64
         True
@@ -68,7 +70,7 @@ cdef class Store(Reader):
         return 0
 
     cdef int write_op(self, int op, object key, object value, object sync) except -1:
-        """Any bytes-like key and value (None for a delete). The key as it is now: it is hashed before the write may wait."""
+        """Takes any bytes-like key and value (None for a delete). Copies the key: it is hashed now, and the write may wait."""
         cdef Py_buffer vb
         cdef bytes k = as_bytes(key)
         if PyBytes_GET_SIZE(k) > MAX_KEY:
@@ -86,8 +88,8 @@ cdef class Store(Reader):
     def put(self, key, value, *, sync=None):
         """Set `key` to `value`.
 
-        With `sync=True` return once the write survives a power cut, with `sync=False` once it survives the death of the
-        process. None stands for the option `sync`.
+        With `sync=True` it returns once the write survives a power cut, with `sync=False` once it survives the death of
+        the process. None means the option `sync`.
 
         Raises `ReadOnlyError` if the database is read-only, `ValueError` if the key exceeds 65535 bytes or the value
         1 GiB, and `IOError` if the disk fails.
@@ -150,8 +152,7 @@ cdef class Store(Reader):
             batch.b.writers -= 1
 
     def sync(self):
-        """Make everything written so far survive a power cut. Raises `IOError` if the disk fails.
-        """
+        """Sync the logs. `DB.sync` also flushes if there are none."""
         self.check_writable()
         self.engine.sync()
 
@@ -162,24 +163,3 @@ cdef class Store(Reader):
         if key not in self:
             raise KeyError(key)
         self.delete(key)
-
-    def counters(self):
-        """Return the raw counters by name. `DB.stats` returns them as `Stats`.
-
-        >>> db.put(b"ada", b"1815")
-        >>> db.counters()["puts"]
-        1
-        """
-        handle_check(self.handle)
-        return self.engine.counters()
-
-    def reset_counters(self):
-        """Set the raw counters of reads and writes to zero. `DB.reset_stats` resets those of the background too.
-
-        >>> db.put(b"ada", b"1815")
-        >>> db.reset_counters()
-        >>> db.counters()["puts"]
-        0
-        """
-        handle_check(self.handle)
-        self.engine.reset_counters()

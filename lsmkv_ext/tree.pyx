@@ -12,8 +12,8 @@ cdef class Tree:
     def __dealloc__(self):
         row_cache_free(&self.row_cache)
 
-    cdef int show(self, ReadState state) except -1:
-        """Moves to the state of another moment, or of another database in the same place."""
+    cdef int install(self, ReadState state) except -1:
+        """Replaces the state at open and refresh. After a refresh it may be the state of another database at the same path."""
         self.active = state.memtables[0]
         self.state = state
         self.seed = state.c.seed
@@ -21,7 +21,7 @@ cdef class Tree:
         return 0
 
     cdef int prepare(self, object levels, object drop) except -1:
-        """The state that publish shows: `levels`, without the memtables in `drop`."""
+        """Makes the state that `publish` will install: `levels`, and the memtables without those in `drop`."""
         kept = [memtable for memtable in self.state.memtables if memtable not in drop]
         self.next_state = ReadState(kept, levels, self.seed)
         return 0
@@ -37,7 +37,6 @@ cdef class Tree:
         return 0
 
     cdef int rotate(self, Memtable memtable) except -1:
-        """`memtable` becomes the active one; the one before it is then the newest immutable one."""
         cdef ReadState _held = self.state
         cdef ReadState state = ReadState([memtable, *self.state.memtables], self.state.levels, self.seed)
         cdef ReadState next_state = None
@@ -57,7 +56,7 @@ cdef class Tree:
         self.next_state = None
         return 0
 
-    cdef dict counted(self):
+    cdef dict counters_by_name(self):
         cdef dict out = counters_dict(&self.counters)
         out["row_bytes"] = self.row_cache.used
         return out

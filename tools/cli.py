@@ -56,6 +56,9 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("lsmkv-tool: interrupted\n")
         return INTERRUPTED
+    except SystemExit:
+        # click exits where the reader of a help text closed the pipe, as `head` does.
+        return FINE
     except OSError as error:
         # Commands report their own errors, so this one comes from printing a help text or the version.
         sys.stderr.write(f"lsmkv-tool: cannot write to standard output: {error.strerror or error}\n")

@@ -15,7 +15,7 @@ from lsmkv_tool.exits import CannotOpen, open_errors
 @dataclass(frozen=True)
 class Entry:
     name: str
-    kind: str  # a value of lsmkv.filenames.Kind, or "other" for anything that is not lsmkv's
+    kind: str  # a value of lsmkv.filenames.FileKind, or "other" for anything that is not lsmkv's
     number: int
     size: int
     mtime_ns: int

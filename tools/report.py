@@ -33,7 +33,7 @@ from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.sst.table import filter_state
 
 if TYPE_CHECKING:
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 PROBES = 300_000
 MAX_LANES = 24
@@ -47,7 +47,7 @@ Bar = tuple[float, float, str]
 # Tree -----------------------------------------------------------------------------------------------------
 
 
-def lanes(files: Sequence[FileMeta], axis: KeyAxis) -> list[list[Bar]]:
+def lanes(files: Sequence[TableMeta], axis: KeyAxis) -> list[list[Bar]]:
     """Arrange the files as bars, in as many lanes as overlap."""
     out: list[list[Bar]] = []
     for meta in sorted(files, key=lambda meta: meta.smallest):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from lsmkv import filenames
-from lsmkv.compaction.picker import CompactionPlan, Hints, Kind, choose, conflict
+from lsmkv.compaction.picker import CompactionPlan, Hints, PlanKind, choose, conflict
 from lsmkv.errors import CorruptionError
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port.finalization import Condition
@@ -47,7 +47,7 @@ class Claims:
                 return
 
     def plans(self) -> list[CompactionPlan]:
-        """The running plans, with today's level numbers."""
+        """The running plans, with the current level numbers."""
         return self._renumbered(self.running)
 
     def blocking(self, wanted: CompactionPlan) -> list[CompactionPlan]:
@@ -59,20 +59,20 @@ class Claims:
         return [plan.shifted(self.versions.shifts - shifts) for plan, shifts in claims]
 
     def choose(self, hints: Hints) -> CompactionPlan | None:
-        """The next automatic plan, or None. It ignores `suspended`."""
+        """The next automatic plan, or None. The caller checks `suspended`."""
         version = self.versions.current
-        # A plan that a caller waits to run counts as running, or its tables might never be free.
+        # A plan that a caller waits for counts as running, or new plans could block it forever.
         busy = self.plans() + self._renumbered(self.wanted.values())
         damaged = tuple(f for f in version.files() if f.number in self.damaged)
         if damaged:
-            # Claimed for good, in a level that does not exist: the files are taken, no range is.
-            busy.append(CompactionPlan(Kind.COMPACT, -1, -1, upper=damaged))
+            # A plan that never ends, in no level: it keeps the files out of other plans, but no key range.
+            busy.append(CompactionPlan(PlanKind.COMPACT, -1, -1, upper=damaged))
         return choose(version, self.versions.options, busy, hints)
 
     def choose_idle(self) -> CompactionPlan | None:
         """A merge of L0 for an idle database: reads then probe one sorted run instead of several tables."""
-        young = frozenset(f.number for f in self.versions.current.levels[0])
-        return self.choose(Hints(seek_heavy=young))
+        l0 = frozenset(f.number for f in self.versions.current.levels[0])
+        return self.choose(Hints(seek_heavy=l0))
 
     def mark_damaged(self, plan: CompactionPlan, error: CorruptionError) -> None:
         """Keeps the inputs that the error names out of later plans. An error that names no table blames a sole
@@ -80,7 +80,7 @@ class Claims:
         """
         numbers = [f.number for f in plan.inputs]
         named = filenames.parse(os.path.basename(error.file or ""))
-        if named is not None and named[0] is filenames.Kind.TABLE:
+        if named is not None and named[0] is filenames.FileKind.TABLE:
             numbers = [number for number in numbers if number == named[1]]
         elif len(numbers) > 1:
             numbers = []

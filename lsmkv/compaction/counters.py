@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lsmkv.compaction.jobs import Result
-from lsmkv.compaction.picker import CompactionPlan, Kind
+from lsmkv.compaction.picker import CompactionPlan, PlanKind
 
 
 @dataclass
@@ -50,11 +50,11 @@ class Counters:
 
     def done(self, plan: CompactionPlan, result: Result) -> None:
         self.reasons[plan.reason] += 1
-        if plan.kind is Kind.MOVE:
+        if plan.kind is PlanKind.MOVE:
             self.moves += 1
-        elif plan.kind is Kind.SHIFT:
+        elif plan.kind is PlanKind.SHIFT:
             self.shifts += 1
-        elif plan.kind is Kind.FILTERS:
+        elif plan.kind is PlanKind.FILTERS:
             self.filter_rebuilds += 1
             self.filter_rebuild_bytes += result.bytes_written
             self.filter_rebuild_ns += result.ns

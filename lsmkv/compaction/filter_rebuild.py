@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.manual import ManualWork
-from lsmkv.compaction.picker import MANUAL, CompactionPlan, Kind, conflict
+from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, conflict
 from lsmkv.filters import policy
 from lsmkv.options import Options
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port.finalization import start_thread
 
@@ -98,13 +98,13 @@ class FilterRebuild:
     def _pick(self, version: Version, running: Sequence[CompactionPlan]) -> CompactionPlan | None:
         """Called with the version set's lock held: no table is picked twice."""
         for level, f in self._left(version):
-            plan = CompactionPlan(Kind.FILTERS, level, level, upper=(f,), reason=MANUAL)
+            plan = CompactionPlan(PlanKind.FILTERS, level, level, upper=(f,), reason=MANUAL)
             if not any(conflict(plan, other) for other in running):
                 self._waiting.discard(f.number)
                 return plan
         return None
 
-    def _left(self, version: Version) -> Iterator[tuple[int, FileMeta]]:
+    def _left(self, version: Version) -> Iterator[tuple[int, TableMeta]]:
         """Level and file of the tables that wait and are still in the tree."""
         for level, files in enumerate(version.levels):
             if self._level in (None, level):

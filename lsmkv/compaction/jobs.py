@@ -10,12 +10,12 @@ from typing import Any
 
 from lsmkv import filenames
 from lsmkv.compaction import subcompaction
-from lsmkv.compaction.picker import GRANDPARENT_FILES, CompactionPlan, Kind
+from lsmkv.compaction.picker import GRANDPARENT_FILES, CompactionPlan, PlanKind
 from lsmkv.errors import Error
 from lsmkv.filters import policy
 from lsmkv.options import Options
 from lsmkv.version.edit import VersionEdit
-from lsmkv.version.version import FileMeta, KeyRange, Version
+from lsmkv.version.version import KeyRange, TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
@@ -45,8 +45,8 @@ class Superseded(Error):
 
 
 class Jobs:
-    """Runs flushes and plans of one VersionSet, in any thread. The running jobs can be cancelled together, a single one
-    can be superseded. The fields are guarded by a lock of its own, which is innermost.
+    """Runs the flushes and plans of one VersionSet, in any thread. All running jobs can be cancelled at once, and a
+    single compaction superseded. `_lock` guards the fields; no other lock is taken while it is held.
     """
 
     def __init__(self, versions: VersionSet, read_counters: Callable[[], Mapping[str, Any]] = dict) -> None:
@@ -55,8 +55,8 @@ class Jobs:
         self._read_counters = read_counters
         self._lock = RLock()
         self._running: list[Any] = []
-        self._plans: dict[int, Any] = {}  # job of a running compaction, by the identity of its plan
-        self._superseded: dict[int, CompactionPlan] = {}  # by identity; they may not have started yet
+        self._plans: dict[int, Any] = {}  # the job of each running compaction, by the id of its plan
+        self._superseded: dict[int, CompactionPlan] = {}  # by id; some may not have started yet
         self._cancelled = False
 
     # Cancelling ---------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Jobs:
         try:
             return self._run(job)
         except Error as error:
-            # Only the cancellation itself: damage or a failed sync that came first is still raised.
+            # `Error` itself means cancelled. Corruption or a failed sync is a subclass and is raised as it is.
             if type(error) is Error and id(plan) in self._superseded and not self._cancelled:
                 raise Superseded(f"{plan} was superseded") from error
             raise
@@ -142,11 +142,11 @@ class Jobs:
         return _result(outcome, reason, 0, 0, len(added))
 
     def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
-        """Runs the job of a flush without an edit, in another folder if one is given."""
+        """Runs the job of a flush without committing its table, which goes to `directory` if given."""
         return self._write_l0(list(memtables), directory or self.versions.directory)
 
-    def merge_l0(self, files: Sequence[FileMeta]) -> dict[str, Any]:
-        """Merges `files`, neighbours in L0 and newest first, into one table of L0, without an edit."""
+    def merge_l0(self, files: Sequence[TableMeta]) -> dict[str, Any]:
+        """Merges `files`, adjacent in L0 and newest first, into one table of L0, without committing it."""
         return self._write_l0(self.versions.tables_of(files), self.versions.directory)
 
     def _write_l0(self, inputs: list[Any], directory: str) -> dict[str, Any]:
@@ -159,9 +159,9 @@ class Jobs:
         return policy.FilterPolicy.of(options, policy.observe(version, options, self._read_counters()))
 
     def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
-        """Bits per key x 1000 of a table that covers `span`; None for a flush."""
+        """Bits per key x 1000 of the outputs in `level` that cover `span`, which is None for a flush."""
         bottommost = span is not None and level > 0 and not version.below(level, span)
-        # With True the job itself drops the filter of each output that is bottommost for its own keys.
+        # With True the job decides per output: it drops the filter of one with no older table below its keys.
         by_output = self.versions.options.optimize_filters_for_hits is True
         return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
 
@@ -185,11 +185,11 @@ class Jobs:
         """Runs `plan`, a compaction in up to `parts` threads. `shifts` is the version set's counter when the plan was
         made: its output level moves with later shifts.
         """
-        if plan.kind is Kind.MOVE:
+        if plan.kind is PlanKind.MOVE:
             return self._move(plan, shifts)
-        if plan.kind is Kind.SHIFT:
+        if plan.kind is PlanKind.SHIFT:
             return self._shift(plan)
-        if plan.kind is Kind.FILTERS:
+        if plan.kind is PlanKind.FILTERS:
             return self._rebuild_filter(plan, shifts)
         return self._compact(plan, shifts, parts)
 
@@ -214,7 +214,7 @@ class Jobs:
     def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
         versions = self.versions
         options = versions.options
-        with versions.lock:  # together: a shift in between would hide the level below the output
+        with versions.lock:  # both at once: after a shift in between, `level` would not fit `version`
             version, level = versions.current, self._output_level(plan, shifts)
         inputs: list[Any] = []
         if plan.level == 0:
@@ -270,7 +270,7 @@ class Jobs:
             added = self._commit(outcome, level, edit)
         return _result(outcome, plan.reason, level, level, len(added))
 
-    def _wanted_millibits(self, version: Version, level: int, f: FileMeta) -> int:
+    def _wanted_millibits(self, version: Version, level: int, f: TableMeta) -> int:
         bottommost = policy.is_bottommost(version, level, f)
         return self.policy(version).millibits_for(level, bottommost=bottommost)
 
@@ -280,13 +280,13 @@ class Jobs:
         self,
         outcome: dict[str, Any],
         level: int,
-        make_edit: Callable[[tuple[tuple[int, FileMeta], ...]], VersionEdit],
+        make_edit: Callable[[tuple[tuple[int, TableMeta], ...]], VersionEdit],
         *,
         flushed: Sequence[Memtable] = (),
-    ) -> list[FileMeta]:
+    ) -> list[TableMeta]:
         """Opens the outputs, which checks them, and applies the edit."""
         versions = self.versions
-        files: list[FileMeta] = outcome["outputs"]
+        files: list[TableMeta] = outcome["outputs"]
         with Outputs(filenames.table_path(versions.directory, f.number) for f in files) as outputs:
             tables = [versions.open_table(f.number, f.global_seq) for f in files]
             versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed, outputs)

@@ -1,7 +1,7 @@
-"""Work that a caller waits for: `compact_range` and the plans of other callers.
+"""Work that a caller waits for: `compact_range`, `rebuild_filters`, `ingest`.
 
-`ManualWork` runs plans in the caller's thread beside the scheduler's; `CompactRange` is the driver of one
-`compact_range`. What they share with the scheduler is guarded by the version set's `lock`.
+`ManualWork` runs plans in the caller's thread, beside the scheduler's threads; `CompactRange` drives one
+`compact_range`. The version set's `lock` guards what they share with the scheduler.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from lsmkv.compaction.claims import CompactionPause
-from lsmkv.compaction.picker import MANUAL, CompactionPlan, Kind, choose_range, files_to_compact
+from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, choose_range, files_to_compact
 from lsmkv.compaction.scheduler import Scheduler
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.version import KeyRange, Version
@@ -28,7 +28,7 @@ class ManualWork:
         self.versions = scheduler.versions
 
     def call(self, work: Callable[[], T]) -> T:
-        """Runs `work` while the caller waits, and `close` too. An interrupt ends the wait, never a commit halfway."""
+        """Runs `work`; `close` waits for it too. An interrupt ends the wait of the caller, not the work."""
 
         def enlisted() -> T:
             with self._scheduler.enlisted():
@@ -78,7 +78,7 @@ class ManualWork:
                 self._scheduler.wait_change()
 
     def _may_supersede(self, plan: CompactionPlan, span: KeyRange) -> bool:
-        if plan.kind is not Kind.COMPACT or plan.reason == MANUAL:
+        if plan.kind is not PlanKind.COMPACT or plan.reason == MANUAL:
             return False
         # Stopped writers wait for the merge of L0.
         return span.covers(plan.span) and not (plan.level == 0 and self._scheduler.stalls.stopped)
@@ -101,10 +101,10 @@ class CompactRange:
         self._scheduler = scheduler
         self._span = span
         self._pause = pause
-        self._young = {f.number for f in version.levels[0]}
+        self._l0_at_start = {f.number for f in version.levels[0]}
         self._level = 0
-        self._after = b""  # the level is done below this key
-        self._relieved = False  # the last plan was one for stopped writers
+        self._after = b""  # the level is compacted up to this key
+        self._relieved = False  # the last plan merged L0 for stopped writers
         self._total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
         self.wanted: CompactionPlan | None = None  # the next step, blocked or not; None: all is done
 
@@ -131,7 +131,7 @@ class CompactRange:
             return None
         step = self._step(version, running)
         if self._scheduler.stalls.stopped and (step is None or not self._relieved):
-            # These steps may keep others from L0, so this caller merges it; every second plan is a step all the same.
+            # This step may keep others from merging L0, so this caller merges it. Every second plan is still a step.
             relief = choose_range(version, self._scheduler.options, 0, busy=running)
             if relief is not None:
                 self._relieved = True
@@ -147,7 +147,7 @@ class CompactRange:
         return step
 
     def _descend(self, version: Version) -> None:
-        """Goes to the next level with something to do, or below the last one."""
+        """Moves to the next level with files to compact, or past the last one."""
         shifts = self._scheduler.versions.shifts
         if self._level:
             self._level += shifts - self._shifts
@@ -157,7 +157,7 @@ class CompactRange:
 
     def _left(self, version: Version) -> bool:
         files = files_to_compact(version, self._level, self._span, self._after)
-        return any(self._level or f.number in self._young for f in files)
+        return any(self._level or f.number in self._l0_at_start for f in files)
 
     def _step(self, version: Version, running: Sequence[CompactionPlan] = ()) -> CompactionPlan | None:
         if self._level > version.last_level:

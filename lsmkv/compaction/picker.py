@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.version.version import EVERYTHING, FileMeta, KeyRange, Version, hull, total_size
+from lsmkv.version.version import EVERYTHING, KeyRange, TableMeta, Version, hull, total_size
 
 # A table moves down unmerged, and an output grows, only while it overlaps at most this many target files two
 # levels down.
@@ -33,7 +33,7 @@ BOTTOM_TOMBSTONE_SHARE = 0.25
 MANUAL = "manual"
 
 
-class Kind(Enum):
+class PlanKind(Enum):
     COMPACT = "compact"  # merge the inputs into output_level
     MOVE = "move"  # the inputs change their level, no byte is copied
     SHIFT = "shift"  # renumber the levels
@@ -42,17 +42,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    kind: Kind
+    kind: PlanKind
     level: int
     output_level: int
-    upper: tuple[FileMeta, ...] = ()  # files of `level`
-    lower: tuple[FileMeta, ...] = ()  # files of `output_level` to merge with
-    grandparents: tuple[FileMeta, ...] = ()  # files below the output that it overlaps
+    upper: tuple[TableMeta, ...] = ()  # files of `level`
+    lower: tuple[TableMeta, ...] = ()  # files of `output_level` to merge with
+    grandparents: tuple[TableMeta, ...] = ()  # files below the output that it overlaps
     reason: str = ""
     shift: int = 0
 
     @property
-    def inputs(self) -> tuple[FileMeta, ...]:
+    def inputs(self) -> tuple[TableMeta, ...]:
         return self.upper + self.lower
 
     @property
@@ -159,13 +159,13 @@ def choose(
     version: Version, options: Options, busy: Sequence[CompactionPlan] = (), hints: Hints = NO_HINTS
 ) -> CompactionPlan | None:
     """The most useful plan that conflicts with none of `busy`, or None."""
-    if any(plan.kind is Kind.SHIFT for plan in busy):
+    if any(plan.kind is PlanKind.SHIFT for plan in busy):
         return None
     shift = wanted_shift(version, options)
     # A running plan must not lose its output level, the L1 that closes or the last level.
     edge = 1 if shift < 0 else MAX_LEVELS - 1
     if shift and not any(plan.output_level == edge for plan in busy):
-        return CompactionPlan(Kind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
+        return CompactionPlan(PlanKind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
     for candidate in _candidates(version, options, hints, _Conflicts(busy)):
         return candidate
     return None
@@ -178,7 +178,7 @@ class _Conflicts:
         self.files = frozenset(f.number for plan in busy for f in plan.inputs)
         self.spans = [(plan.output_level, plan.span) for plan in busy if plan.inputs]
 
-    def free(self, files: Iterable[FileMeta]) -> bool:
+    def free(self, files: Iterable[TableMeta]) -> bool:
         return not any(f.number in self.files for f in files)
 
     def allow(self, plan: CompactionPlan) -> bool:
@@ -190,7 +190,7 @@ class _Conflicts:
 
 def conflict(plan: CompactionPlan, other: CompactionPlan) -> bool:
     """Whether the two must not run at the same time."""
-    if Kind.SHIFT in (plan.kind, other.kind):
+    if PlanKind.SHIFT in (plan.kind, other.kind):
         return True
     return not _Conflicts([other]).allow(plan)
 
@@ -232,11 +232,11 @@ def _merge_small(version: Version, options: Options, taken: _Conflicts, reason: 
     if len(upper) == 1 and not lower:
         return _plan_down(version, options, taken, 0, upper, reason)
     below = version.overlapping(2, hull(upper + lower))
-    plan = CompactionPlan(Kind.COMPACT, 0, 1, upper, lower, below, reason)
+    plan = CompactionPlan(PlanKind.COMPACT, 0, 1, upper, lower, below, reason)
     return plan if taken.allow(plan) else None
 
 
-def _join_neighbours(version: Version, options: Options, upper: tuple[FileMeta, ...]) -> tuple[FileMeta, ...]:
+def _join_neighbours(version: Version, options: Options, upper: tuple[TableMeta, ...]) -> tuple[TableMeta, ...]:
     """The files of L1 that overlap `upper`, and those beside them while the output stays below a target file. A
     neighbour is worth it up to `level_size_ratio` times the bytes so far, as in any step down the tree: L1 keeps a
     table per order of magnitude.
@@ -246,7 +246,7 @@ def _join_neighbours(version: Version, options: Options, upper: tuple[FileMeta, 
     last = len(level) - sum(span.before(f.range) for f in level)
     size = total_size(upper) + total_size(level[first:last])
 
-    def joins(f: FileMeta) -> bool:
+    def joins(f: TableMeta) -> bool:
         return f.size <= size * options.level_size_ratio and size + f.size <= options.target_file_size
 
     while True:
@@ -260,7 +260,7 @@ def _join_neighbours(version: Version, options: Options, upper: tuple[FileMeta, 
             return level[first:last]
 
 
-def close_over(files: Sequence[FileMeta], span: KeyRange) -> tuple[FileMeta, ...]:
+def close_over(files: Sequence[TableMeta], span: KeyRange) -> tuple[TableMeta, ...]:
     """The files that overlap `span`, directly or through other files."""
     while True:
         chosen = tuple(f for f in files if f.range.overlaps(span))
@@ -273,7 +273,7 @@ def close_over(files: Sequence[FileMeta], span: KeyRange) -> tuple[FileMeta, ...
 def _pick_level(version: Version, options: Options, taken: _Conflicts, level: int) -> CompactionPlan | None:
     """The file with the least overlap below per byte of its own; tombstones count extra."""
 
-    def cost(f: FileMeta) -> float:
+    def cost(f: TableMeta) -> float:
         overlap = total_size(version.overlapping(level + 1, f.range))
         return overlap / (f.size * (1 + 2 * tombstone_share(f)) + 1)
 
@@ -299,7 +299,7 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
     for f in version.levels[last]:
         if not f.range_tombstones and tombstone_share(f) < BOTTOM_TOMBSTONE_SHARE:
             continue
-        plan = CompactionPlan(Kind.COMPACT, last, last, upper=(f,), reason="bottom tombstones")
+        plan = CompactionPlan(PlanKind.COMPACT, last, last, upper=(f,), reason="bottom tombstones")
         if taken.allow(plan):
             return plan
     return None
@@ -309,13 +309,13 @@ def l0_worth_merging(version: Version, options: Options) -> bool:
     """Whether an idle database should merge L0: it holds several tables, or one that overlaps L1, and the merge writes
     no more per byte than any step down the tree.
     """
-    young = version.levels[0]
-    if not young:
+    l0 = version.levels[0]
+    if not l0:
         return False
-    below = sum(f.size for f in version.overlapping(1, hull(young)))
-    if len(young) == 1 and not below:
+    below = sum(f.size for f in version.overlapping(1, hull(l0)))
+    if len(l0) == 1 and not below:
         return False
-    return below <= sum(f.size for f in young) * options.level_size_ratio
+    return below <= sum(f.size for f in l0) * options.level_size_ratio
 
 
 def _pick_seek_heavy(version: Version, options: Options, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
@@ -338,20 +338,20 @@ def _pick_filter_debt(version: Version, taken: _Conflicts, hints: Hints) -> Comp
     for level, files in enumerate(version.levels):
         for f in files:
             if f.number in hints.filter_debt:
-                plan = CompactionPlan(Kind.FILTERS, level, level, upper=(f,), reason="filter debt")
+                plan = CompactionPlan(PlanKind.FILTERS, level, level, upper=(f,), reason="filter debt")
                 if taken.allow(plan):
                     return plan
     return None
 
 
-def tombstone_share(f: FileMeta) -> float:
+def tombstone_share(f: TableMeta) -> float:
     if f.range_tombstones:
         return 1.0
     return f.deletes / f.entries if f.entries else 0.0
 
 
 def _first_plan(
-    version: Version, options: Options, taken: _Conflicts, level: int, files: Sequence[FileMeta], reason: str
+    version: Version, options: Options, taken: _Conflicts, level: int, files: Sequence[TableMeta], reason: str
 ) -> CompactionPlan | None:
     for f in files:
         plan = _plan_down(version, options, taken, level, (f,), reason)
@@ -365,7 +365,7 @@ def _plan_down(
     options: Options,
     taken: _Conflicts,
     level: int,
-    upper: tuple[FileMeta, ...],
+    upper: tuple[TableMeta, ...],
     reason: str,
 ) -> CompactionPlan | None:
     """The plan that brings `upper` one level down: a move if nothing overlaps, else a merge."""
@@ -377,7 +377,7 @@ def _plan_down(
     # A move keeps the blocks, so it cannot change their compression.
     alike = options.compression_at(level) == options.compression_at(output)
     if not lower and disjoint and alike and total_size(below) <= GRANDPARENT_FILES * options.target_file_size:
-        plan = CompactionPlan(Kind.MOVE, level, output, upper=upper, reason=reason)
+        plan = CompactionPlan(PlanKind.MOVE, level, output, upper=upper, reason=reason)
         return plan if taken.allow(plan) else None
     if level > 0:
         upper, lower = _expand(version, options, taken, level, upper, lower)
@@ -385,11 +385,11 @@ def _plan_down(
         below = version.overlapping(output + 1, span) if output + 1 < MAX_LEVELS else ()
     # The output may fill the gaps of the hull, so the files in them are inputs too.
     lower = version.overlapping(output, hull(upper + lower))
-    plan = CompactionPlan(Kind.COMPACT, level, output, upper, lower, below, reason)
+    plan = CompactionPlan(PlanKind.COMPACT, level, output, upper, lower, below, reason)
     return plan if taken.allow(plan) else None
 
 
-def _disjoint(files: Sequence[FileMeta]) -> bool:
+def _disjoint(files: Sequence[TableMeta]) -> bool:
     ordered = sorted(files, key=lambda f: f.smallest)
     return all(a.range.before(b.range) for a, b in itertools.pairwise(ordered))
 
@@ -399,9 +399,9 @@ def _expand(
     options: Options,
     taken: _Conflicts,
     level: int,
-    upper: tuple[FileMeta, ...],
-    lower: tuple[FileMeta, ...],
-) -> tuple[tuple[FileMeta, ...], tuple[FileMeta, ...]]:
+    upper: tuple[TableMeta, ...],
+    lower: tuple[TableMeta, ...],
+) -> tuple[tuple[TableMeta, ...], tuple[TableMeta, ...]]:
     """Adds files of the upper level that need no more files of the lower level."""
     if not lower:
         return upper, lower
@@ -427,7 +427,7 @@ def choose_range(
     """One step of `compact_range`: brings files of `level` in `span`, from key `after` on, one level down. None if
     nothing is left there or it conflicts with `busy`.
     """
-    if any(plan.kind is Kind.SHIFT for plan in busy):
+    if any(plan.kind is PlanKind.SHIFT for plan in busy):
         return None
     taken = _Conflicts(busy)
     files = files_to_compact(version, level, span, after)
@@ -436,12 +436,12 @@ def choose_range(
     if level == 0:
         return _plan_down(version, options, taken, 0, close_over(version.levels[0], hull(files)), MANUAL)
     if level == version.last_level:
-        plan = CompactionPlan(Kind.COMPACT, level, level, upper=files[:1], reason=MANUAL)
+        plan = CompactionPlan(PlanKind.COMPACT, level, level, upper=files[:1], reason=MANUAL)
         return plan if taken.allow(plan) else None
     return _plan_down(version, options, taken, level, _batch(options, files), MANUAL)
 
 
-def files_to_compact(version: Version, level: int, span: KeyRange, after: bytes = b"") -> tuple[FileMeta, ...]:
+def files_to_compact(version: Version, level: int, span: KeyRange, after: bytes = b"") -> tuple[TableMeta, ...]:
     """The files of `level` that `compact_range` has to compact: in the last level only those with tombstones."""
     files = version.overlapping(level, span)
     if level and level == version.last_level:
@@ -449,7 +449,7 @@ def files_to_compact(version: Version, level: int, span: KeyRange, after: bytes 
     return tuple(f for f in files if f.largest >= after) if level else files
 
 
-def _batch(options: Options, files: Sequence[FileMeta]) -> tuple[FileMeta, ...]:
+def _batch(options: Options, files: Sequence[TableMeta]) -> tuple[TableMeta, ...]:
     """The first of `files`, few enough to show progress and free disk space on the way."""
     size = 0
     for count, f in enumerate(files):

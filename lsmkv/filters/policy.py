@@ -12,7 +12,7 @@ from typing import Any
 
 from lsmkv.filters.planner import LevelShape, best_bits, bits_for_fpr, price_of, solve_memory, solve_rate
 from lsmkv.options import Options
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 
 # Fewer reads than this prove nothing. From then on the prior, one probe per read, weighs as much as PRIOR reads.
 MIN_READS = 1000
@@ -81,7 +81,7 @@ def _smoothed(count: float, gets: int) -> float:
     return (count + PRIOR) / (gets + PRIOR)
 
 
-def is_bottommost(version: Version, level: int, file: FileMeta) -> bool:
+def is_bottommost(version: Version, level: int, file: TableMeta) -> bool:
     """Nothing below `level` overlaps the file's keys."""
     return level > 0 and not version.below(level, file.range)
 
@@ -143,7 +143,7 @@ class FilterState:
     prefix: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, file: FileMeta, info: Mapping[str, Any] | None = None) -> FilterState:
+    def of(cls, file: TableMeta, info: Mapping[str, Any] | None = None) -> FilterState:
         """`info` is the open table's `filter_info`."""
         if info is None:
             return cls(file.millibits, "ok" if file.filter_bytes else "absent")

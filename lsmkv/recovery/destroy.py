@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from lsmkv import filenames, ownership
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 from lsmkv.files import io_errors, size_of, sync_directory
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.version.current import refuse_foreign
@@ -57,7 +57,7 @@ def remove_files(directory: str) -> None:
 
 def _remove(directory: str, everything: bool) -> None:
     """Removes files with names of ours but LOCK: all of them, or those whose contents show that they are ours."""
-    listing = [(name, kind) for name, kind, _ in filenames.list_directory(directory) if kind is not Kind.LOCK]
+    listing = [(name, kind) for name, kind, _ in filenames.list_directory(directory) if kind is not FileKind.LOCK]
     known = {name for name, kind in listing if ownership.recognised(directory, name, kind)}
     names = [name for name, _ in listing if everything or name in known]
     # Damaged files go first: only CURRENT shows that they are ours. Then CURRENT: without it the rest is no database.

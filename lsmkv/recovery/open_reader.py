@@ -22,7 +22,7 @@ from lsmkv.recovery.replay import replay
 from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import decode_manifest
-from lsmkv.version.version import FileMeta
+from lsmkv.version.version import TableMeta
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.table import Table
@@ -45,7 +45,7 @@ class _Attempts:
         self.caches = stored_state.new_caches(options)
         self._descriptors = stored_state.descriptor_limit(options)
         self._seed = 0
-        self._tables: dict[int, tuple[FileMeta, Table]] = {}
+        self._tables: dict[int, tuple[TableMeta, Table]] = {}
 
     def open_tables(self, versions: VersionSet) -> None:
         """Opens the tables of `versions`. A database uses no file number twice; one made anew has another seed."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from lsmkv import filenames
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.errors import Error, IOError, SyncError
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 from lsmkv.files import open_to_read, replace_file, sync_directory
 from lsmkv.log_supply import new_log, new_memtable
 from lsmkv.options import Options
@@ -24,7 +24,7 @@ from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import ManifestState
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
@@ -109,22 +109,22 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
     return len(added)
 
 
-def small_tables(version: Version, trigger: int) -> tuple[FileMeta, ...]:
+def small_tables(version: Version, trigger: int) -> tuple[TableMeta, ...]:
     """The newest tables of L0 that an open should merge into one: only if L0 has reached its trigger.
 
     Sessions that are too short for a compaction add a table each, and every open reads all of them.
     """
-    young = version.levels[0]
-    if len(young) < trigger:
+    l0 = version.levels[0]
+    if len(l0) < trigger:
         return ()
     count = size = 0
-    while count < len(young) and size + young[count].size <= MERGE_AT_OPEN:
-        size += young[count].size
+    while count < len(l0) and size + l0[count].size <= MERGE_AT_OPEN:
+        size += l0[count].size
         count += 1
-    return young[:count] if count > 1 else ()
+    return l0[:count] if count > 1 else ()
 
 
-def _merge_small(versions: VersionSet, outputs: Outputs) -> tuple[Sequence[FileMeta], list[AddedFile]]:
+def _merge_small(versions: VersionSet, outputs: Outputs) -> tuple[Sequence[TableMeta], list[AddedFile]]:
     """Merges the small tables of L0. Returns them, and the table that replaces them."""
     small = small_tables(versions.current, versions.options.l0_compaction_trigger)
     if not small:
@@ -139,7 +139,7 @@ def _merge_small(versions: VersionSet, outputs: Outputs) -> tuple[Sequence[FileM
         return (), []
 
 
-def _open_outputs(versions: VersionSet, files: Sequence[FileMeta], outputs: Outputs) -> list[AddedFile]:
+def _open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outputs) -> list[AddedFile]:
     outputs.paths += [filenames.table_path(versions.directory, f.number) for f in files]
     for table in [versions.open_table(f.number) for f in files]:
         versions.add_table(table)
@@ -191,10 +191,10 @@ def remove_orphans(versions: VersionSet) -> list[str]:
     removed = []
     for name, kind, number in filenames.list_directory(versions.directory):
         orphan = (
-            kind is Kind.TEMPORARY
-            or (kind is Kind.TABLE and number not in tables)
-            or (kind is Kind.LOG and number not in logs)
-            or (kind is Kind.MANIFEST and versions.manifest is not None and number != versions.manifest.number)
+            kind is FileKind.TEMPORARY
+            or (kind is FileKind.TABLE and number not in tables)
+            or (kind is FileKind.LOG and number not in logs)
+            or (kind is FileKind.MANIFEST and versions.manifest is not None and number != versions.manifest.number)
         )
         if orphan:
             versions.remove(name)

@@ -16,7 +16,7 @@ from typing import Any
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS
 from lsmkv.errors import CorruptionError
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 from lsmkv.files import io_errors, sync_directory
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
@@ -25,7 +25,7 @@ from lsmkv.recovery.replay import CheckedLog, replay
 from lsmkv.version.current import read_current, refuse_foreign
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import ManifestState, read_manifest
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
@@ -119,9 +119,9 @@ class _Repair:
         self.report = report
         self.apply = report.applied
         listing = filenames.list_directory(directory)
-        self.table_numbers = [number for _, kind, number in listing if kind is Kind.TABLE]
-        self.log_numbers = [number for _, kind, number in listing if kind is Kind.LOG]
-        self.manifests = [number for _, kind, number in listing if kind is Kind.MANIFEST]
+        self.table_numbers = [number for _, kind, number in listing if kind is FileKind.TABLE]
+        self.log_numbers = [number for _, kind, number in listing if kind is FileKind.LOG]
+        self.manifests = [number for _, kind, number in listing if kind is FileKind.MANIFEST]
         self.irregular = [name for name, _, _ in filenames.list_irregular(directory)]
         self.numbers = FileNumbers(max((number for _, _, number in listing), default=0) + 1)
         self.cache = BlockCache(8 << 20)
@@ -157,7 +157,7 @@ class _Repair:
             return None
 
     def _mend(self, state: ManifestState) -> None:
-        levels: list[list[FileMeta]] = [[] for _ in state.version.levels]
+        levels: list[list[TableMeta]] = [[] for _ in state.version.levels]
         for level, files in enumerate(state.version.levels):
             for f in files:
                 kept = self._keep_or_salvage(f, level)
@@ -174,7 +174,7 @@ class _Repair:
         version = Version(tuple(map(tuple, levels)))
         self._finish(version, state.seed, max(last_seq, *(f.max_seq for f in version.files()), 0))
 
-    def _keep_or_salvage(self, f: FileMeta, level: int) -> FileMeta | None:
+    def _keep_or_salvage(self, f: TableMeta, level: int) -> TableMeta | None:
         name = filenames.table_name(f.number)
         try:
             table = Table(filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq)
@@ -291,9 +291,9 @@ class _Repair:
                 checked.append(CheckedLog(path, number, found["bytes"]))
         return checked, last_seq
 
-    def _replay(self, logs: list[CheckedLog], seed: int) -> list[FileMeta]:
+    def _replay(self, logs: list[CheckedLog], seed: int) -> list[TableMeta]:
         """Writes the logs into tables. Returns their metas, oldest first."""
-        outputs: list[FileMeta] = []
+        outputs: list[TableMeta] = []
         if not self.apply:
             return outputs
 

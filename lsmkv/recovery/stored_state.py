@@ -15,13 +15,13 @@ from typing import Any, BinaryIO
 
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 from lsmkv.files import open_to_read
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog
 from lsmkv.version.current import read_current
 from lsmkv.version.manifest import ManifestState, decode_manifest
-from lsmkv.version.version import FileMeta
+from lsmkv.version.version import TableMeta
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
@@ -32,8 +32,7 @@ from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 log = logging.getLogger("lsmkv")
 
 
-
-AddedFile = tuple[int, FileMeta]  # with its level
+AddedFile = tuple[int, TableMeta]  # with its level
 
 
 @dataclass(frozen=True)
@@ -94,10 +93,10 @@ def exists(directory: str) -> bool:
         return False
     kinds = {kind for _, kind, _ in filenames.list_directory(directory)}
     # A manifest alone is left by a creation that was cut short before the first write.
-    return not kinds.isdisjoint({Kind.CURRENT, Kind.TABLE, Kind.LOG})
+    return not kinds.isdisjoint({FileKind.CURRENT, FileKind.TABLE, FileKind.LOG})
 
 
-def refuse_irregular(directory: str, listing: Iterable[tuple[str, Kind, int]]) -> None:
+def refuse_irregular(directory: str, listing: Iterable[tuple[str, FileKind, int]]) -> None:
     """Raises CorruptionError for the first of them."""
     for name, _, _ in listing:
         raise CorruptionError("not a regular file", os.path.join(directory, name))
@@ -108,7 +107,7 @@ def check_table_files(directory: str, state: ManifestState) -> None:
         check_table_file(directory, f)
 
 
-def check_table_file(directory: str, f: FileMeta) -> None:
+def check_table_file(directory: str, f: TableMeta) -> None:
     path = filenames.table_path(directory, f.number)
     try:
         status = os.lstat(path)
@@ -136,14 +135,14 @@ def open_tables(versions: VersionSet) -> None:
         versions.add_table(open_table(versions, f))
 
 
-def open_table(versions: VersionSet, f: FileMeta) -> Table:
+def open_table(versions: VersionSet, f: TableMeta) -> Table:
     """Raises CorruptionError if the table is not the one that the manifest describes."""
     table = versions.open_table(f.number, f.global_seq)
     check_table(table, f, filenames.table_path(versions.directory, f.number))
     return table
 
 
-def check_table(table: Table, f: FileMeta, path: str) -> None:
+def check_table(table: Table, f: TableMeta, path: str) -> None:
     """Raises CorruptionError if the table is not the one that the manifest describes."""
     found = (table.smallest, table.largest, table.n_entries)
     if found != (f.smallest, f.largest, f.entries):
@@ -151,8 +150,8 @@ def check_table(table: Table, f: FileMeta, path: str) -> None:
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:
-    def is_live(item: tuple[str, Kind, int]) -> bool:
-        return item[1] is Kind.LOG and item[2] >= state.log_number
+    def is_live(item: tuple[str, FileKind, int]) -> bool:
+        return item[1] is FileKind.LOG and item[2] >= state.log_number
 
     refuse_irregular(directory, filter(is_live, filenames.list_irregular(directory)))
     numbers = [n for _, _, n in filter(is_live, filenames.list_directory(directory))]
@@ -170,7 +169,7 @@ def check_logs(
     dropped: with them the state would not be a prefix of the writes. If any of them was synced, it is corruption.
     """
     irregular = filenames.list_irregular(directory)
-    refuse_irregular(directory, (item for item in irregular if item[1] is Kind.SYNCED))
+    refuse_irregular(directory, (item for item in irregular if item[1] is FileKind.SYNCED))
     checked: list[CheckedLog] = []
     last_seq = state.last_seq
     broken = False

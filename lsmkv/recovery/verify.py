@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 from lsmkv.files import open_to_read, read_bounded, size_of
 from lsmkv.lockfile import is_locked
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
@@ -133,7 +132,7 @@ def _verify_once(directory: str, deep: bool, progress: Progress | None) -> Repor
         report.files += 1
         report.bytes += sizes[name]
         done += sizes[name]
-        if kind is Kind.TABLE:
+        if kind is FileKind.TABLE:
             _verify_table(directory, name, number, state, deep, report)
     if state is not None:
         _verify_presence(directory, state, report)
@@ -206,17 +205,10 @@ def _dirty_padding(table: Table, path: str) -> Iterator[int]:
 
 def _verify_presence(directory: str, state: ManifestState, report: Report) -> None:
     for f in state.version.files():
-        path = filenames.table_path(directory, f.number)
         try:
-            status = os.lstat(path)
-        except OSError as error:
-            gone = isinstance(error, FileNotFoundError)
-            report.add(path, "a table of the manifest is missing" if gone else error)
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            report.add(path, "not a regular file")
-        elif status.st_size != f.size:
-            report.add(path, f"the manifest says {f.size} bytes")
+            stored_state.check_table_file(directory, f)
+        except (CorruptionError, OSError) as error:
+            report.add(filenames.table_path(directory, f.number), error)
 
 
 def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
+from lsmkv.compaction.scheduler import Scheduler
 from lsmkv.filters import policy
+from lsmkv.options import Options
 from lsmkv.stats.metrics import Stats, TableInfo, make_stats
-from lsmkv.version.version import FileMeta, KeyRange, Version
+from lsmkv.version.version import KeyRange, TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port import codecs
-
-if TYPE_CHECKING:
-    from lsmkv.db import DB
-
+from lsmkv_ext.reader import Reader
 
 # Stats ----------------------------------------------------------------------------------------------------
 
@@ -48,7 +47,7 @@ def stats(versions: VersionSet, jobs: Jobs, background: Counters) -> Stats:
     return make_stats(counters, tables, background=done, cache=versions.cache.stats(), memtable=memtable)
 
 
-def table_info(level: int, f: FileMeta, info: Mapping[str, Any], debt: str | None) -> TableInfo:
+def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | None) -> TableInfo:
     return TableInfo(
         level=level,
         number=f.number,
@@ -131,8 +130,8 @@ class Explain:
         return "\n".join([head, *(f"  {step}" for step in self.steps)])
 
 
-def explain(db: DB, key: bytes) -> Explain:
-    raw = db.explain_raw(key)
+def explain(reader: Reader, key: bytes) -> Explain:
+    raw = reader._explain(key)
     return Explain(raw["key"], raw["found"], raw["sequence"], tuple(_step(step) for step in raw["steps"]))
 
 
@@ -164,7 +163,7 @@ def approximate_size(versions: VersionSet, start: bytes | None, stop: bytes | No
     return total
 
 
-def _share(f: FileMeta, table: Any, start: bytes | None, stop: bytes | None) -> int:
+def _share(f: TableMeta, table: Any, start: bytes | None, stop: bytes | None) -> int:
     low = 0 if start is None or start <= f.smallest else table.offset_of(start)
     high = f.size if stop is None or stop > f.largest else table.offset_of(stop)
     return int(max(high - low, 0))
@@ -173,8 +172,8 @@ def _share(f: FileMeta, table: Any, start: bytes | None, stop: bytes | None) -> 
 # Properties -----------------------------------------------------------------------------------------------
 
 
-def _levels(version: Version, db: DB) -> str:
-    targets, scores = level_targets(version, db.options), level_scores(version, db.options)
+def _levels(version: Version, options: Options) -> str:
+    targets, scores = level_targets(version, options), level_scores(version, options)
     lines = ["level  files        bytes      entries   score target"]
     for level in range(version.last_level + 1):
         files = version.levels[level]
@@ -184,7 +183,7 @@ def _levels(version: Version, db: DB) -> str:
     return "\n".join(lines)
 
 
-def _sstables(version: Version, db: DB) -> str:
+def _sstables(version: Version) -> str:
     return "\n".join(
         f"L{level} {f.number:06d}.sst {f.size} bytes, {f.entries} entries, {f.smallest!r} .. {f.largest!r}"
         for level, files in enumerate(version.levels)
@@ -201,30 +200,35 @@ def _memory(versions: VersionSet) -> dict[str, int]:
         }
 
 
-PROPERTIES: dict[str, Callable[[DB, VersionSet], str]] = {
-    "lsmkv.native": lambda db, v: json.dumps(codecs.describe()),
-    "lsmkv.levels": lambda db, v: _levels(v.current, db),
-    "lsmkv.sstables": lambda db, v: _sstables(v.current, db),
-    "lsmkv.stats": lambda db, v: json.dumps(db.stats().to_dict()),
-    "lsmkv.options": lambda db, v: json.dumps(v.options.to_dict()),
-    "lsmkv.memory": lambda db, v: json.dumps(_memory(v)),
-    "lsmkv.total-sst-bytes": lambda db, v: str(v.current.total_bytes),
-    "lsmkv.num-files": lambda db, v: str(sum(1 for _ in v.current.files())),
-    "lsmkv.num-immutable-memtables": lambda db, v: str(len(v.engine.immutables)),
-    "lsmkv.num-running-jobs": lambda db, v: str(len(db._scheduler.claims.running)),
-    "lsmkv.pending-compaction-bytes": lambda db, v: str(pending_bytes(v.current, v.options)),
-    "lsmkv.last-sequence": lambda db, v: str(v.engine.last_seq),
-    "lsmkv.seed": lambda db, v: f"{v.state.seed:016x}",
-    "lsmkv.background-errors": lambda db, v: str(db._scheduler.counters.errors),
-    "lsmkv.estimate-num-keys": lambda db, v: str(db.approximate_len()),
+def _stats(scheduler: Scheduler) -> Stats:
+    return stats(scheduler.versions, scheduler.jobs, scheduler.counters)
+
+
+PROPERTIES: dict[str, Callable[[Scheduler, VersionSet], str]] = {
+    "lsmkv.native": lambda s, v: json.dumps(codecs.describe()),
+    "lsmkv.levels": lambda s, v: _levels(v.current, v.options),
+    "lsmkv.sstables": lambda s, v: _sstables(v.current),
+    "lsmkv.stats": lambda s, v: json.dumps(_stats(s).to_dict()),
+    "lsmkv.options": lambda s, v: json.dumps(v.options.to_dict()),
+    "lsmkv.memory": lambda s, v: json.dumps(_memory(v)),
+    "lsmkv.total-sst-bytes": lambda s, v: str(v.current.total_bytes),
+    "lsmkv.num-files": lambda s, v: str(sum(1 for _ in v.current.files())),
+    "lsmkv.num-immutable-memtables": lambda s, v: str(len(v.engine.immutables)),
+    "lsmkv.num-running-jobs": lambda s, v: str(len(s.claims.running)),
+    "lsmkv.pending-compaction-bytes": lambda s, v: str(pending_bytes(v.current, v.options)),
+    "lsmkv.last-sequence": lambda s, v: str(v.engine.last_seq),
+    "lsmkv.seed": lambda s, v: f"{v.state.seed:016x}",
+    "lsmkv.background-errors": lambda s, v: str(s.counters.errors),
+    "lsmkv.estimate-num-keys": lambda s, v: str(approximate_len(v)),
 }
 PER_LEVEL = "lsmkv.num-files-at-level"
 
 
-def lookup(db: DB, name: str) -> str | None:
+def lookup_property(scheduler: Scheduler, name: str) -> str | None:
+    versions = scheduler.versions
     if name.startswith(PER_LEVEL):
         suffix = name[len(PER_LEVEL) :]
-        levels = db._versions.current.levels
+        levels = versions.current.levels
         return str(len(levels[int(suffix)])) if suffix.isdecimal() and int(suffix) < len(levels) else None
     found = PROPERTIES.get(name)
-    return None if found is None else found(db, db._versions)
+    return None if found is None else found(scheduler, versions)

@@ -24,7 +24,7 @@ def encode_current(number: int) -> bytes:
 def decode_current(data: bytes, file: str) -> int:
     name = data.split(b" ", 1)[0]
     parsed = filenames.parse(name.decode("ascii", "replace"))
-    if parsed is None or parsed[0] is not filenames.Kind.MANIFEST or data != encode_current(parsed[1]):
+    if parsed is None or parsed[0] is not filenames.FileKind.MANIFEST or data != encode_current(parsed[1]):
         raise CorruptionError("CURRENT does not name a manifest", file, 0)
     return parsed[1]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import MAX_FILE_NUMBER
 from lsmkv.options import MAX_LEVELS
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 from lsmkv_ext.limits import MAX_KEY
 
 TAG_SEED = 1
@@ -48,7 +48,7 @@ class VersionEdit:
     shift: int = 0
     removed: tuple[int, ...] = ()
     moved: tuple[tuple[int, int], ...] = ()  # (file number, new level)
-    added: tuple[tuple[int, FileMeta], ...] = ()  # (level, file)
+    added: tuple[tuple[int, TableMeta], ...] = ()  # (level, file)
     time_us: int = 0
     reason: str = ""
 
@@ -57,7 +57,7 @@ class VersionEdit:
         if self.shift:
             version = version.shifted(self.shift)
         leaving: dict[int, set[int]] = defaultdict(set)
-        arriving: dict[int, list[FileMeta]] = defaultdict(list)
+        arriving: dict[int, list[TableMeta]] = defaultdict(list)
         for number, target in (*((number, None) for number in self.removed), *self.moved):
             level, f = version.places.get(number, (0, None))
             if f is None or number in leaving[level]:
@@ -137,7 +137,7 @@ _FILE_NUMBERS: tuple[tuple[str, int], ...] = (
 )
 
 
-def _encode_file(level: int, f: FileMeta) -> bytes:
+def _encode_file(level: int, f: TableMeta) -> bytes:
     out = bytearray(_varint(level))
     for name, _ in _FILE_NUMBERS:
         out += _varint(int(getattr(f, name)))
@@ -186,7 +186,7 @@ class _Reader:
             raise ValueError(f"{self.left} bytes too many")
 
 
-def _decode_file(value: bytes) -> tuple[int, FileMeta]:
+def _decode_file(value: bytes) -> tuple[int, TableMeta]:
     reader = _Reader(value)
     level = reader.varint(MAX_LEVELS - 1)
     numbers = {name: reader.varint(limit) for name, limit in _FILE_NUMBERS}
@@ -195,7 +195,7 @@ def _decode_file(value: bytes) -> tuple[int, FileMeta]:
     reader.finish()
     if not numbers["number"] or numbers["min_seq"] > numbers["max_seq"]:
         raise ValueError("a file entry contradicts itself")
-    return level, FileMeta(smallest=smallest, largest=largest, largest_exclusive=exclusive, **numbers)
+    return level, TableMeta(smallest=smallest, largest=largest, largest_exclusive=exclusive, **numbers)
 
 
 def _one_number(limit: int) -> Callable[[bytes], int]:

@@ -13,14 +13,12 @@ from dataclasses import InitVar, dataclass, field
 
 from lsmkv.options import MAX_LEVELS
 from lsmkv_ext.table.meta import KeyRange as KeyRange
-from lsmkv_ext.table.meta import TableMeta
-
-FileMeta = TableMeta  # a file of the tree is a table; the manifest stores its meta
+from lsmkv_ext.table.meta import TableMeta as TableMeta
 
 EVERYTHING = KeyRange(None, None)
 
 
-def hull(files: Iterable[FileMeta]) -> KeyRange:
+def hull(files: Iterable[TableMeta]) -> KeyRange:
     """The smallest range that covers all of `files` (at least one)."""
     ranges = (f.range for f in files)
     result = next(ranges)
@@ -29,14 +27,14 @@ def hull(files: Iterable[FileMeta]) -> KeyRange:
     return result
 
 
-def total_size(files: Iterable[FileMeta]) -> int:
+def total_size(files: Iterable[TableMeta]) -> int:
     return sum(f.size for f in files)
 
 
-Levels = tuple[tuple[FileMeta, ...], ...]
+Levels = tuple[tuple[TableMeta, ...], ...]
 
 
-def _in_order(level: int, files: Iterable[FileMeta]) -> tuple[FileMeta, ...]:
+def _in_order(level: int, files: Iterable[TableMeta]) -> tuple[TableMeta, ...]:
     """The files of a level below L0 by key; ValueError where two of them overlap."""
     ordered = tuple(sorted(files, key=lambda f: f.smallest))
     for low, high in itertools.pairwise(ordered):
@@ -54,7 +52,7 @@ class Version:
     levels: Levels = ((),) * MAX_LEVELS
     base: InitVar[Version | None] = None
     sizes: tuple[int, ...] = field(init=False, compare=False, default=())
-    places: dict[int, tuple[int, FileMeta]] = field(init=False, compare=False, repr=False)  # by file number
+    places: dict[int, tuple[int, TableMeta]] = field(init=False, compare=False, repr=False)  # by file number
 
     def __post_init__(self, base: Version | None) -> None:
         if len(self.levels) != MAX_LEVELS:
@@ -77,7 +75,7 @@ class Version:
             if _in_order(level, files) != files:
                 raise ValueError(f"L{level} is out of order")
 
-    def files(self) -> Iterator[FileMeta]:
+    def files(self) -> Iterator[TableMeta]:
         for files in self.levels:
             yield from files
 
@@ -93,7 +91,7 @@ class Version:
     def level_of(self, number: int) -> int | None:
         return self.places[number][0] if number in self.places else None
 
-    def overlapping(self, level: int, span: KeyRange) -> tuple[FileMeta, ...]:
+    def overlapping(self, level: int, span: KeyRange) -> tuple[TableMeta, ...]:
         """Files of `level` that may hold a key of `span`, in the level's order."""
         files = self.levels[level]
         if level == 0:
@@ -107,12 +105,12 @@ class Version:
                 found.append(f)
         return tuple(found)
 
-    def below(self, level: int, span: KeyRange = EVERYTHING) -> list[FileMeta]:
+    def below(self, level: int, span: KeyRange = EVERYTHING) -> list[TableMeta]:
         """Files of all levels deeper than `level` that overlap `span`, by smallest key."""
         found = [f for deeper in range(level + 1, MAX_LEVELS) for f in self.overlapping(deeper, span)]
         return sorted(found, key=lambda f: f.smallest)
 
-    def with_levels(self, changed: Mapping[int, Iterable[FileMeta]]) -> Version:
+    def with_levels(self, changed: Mapping[int, Iterable[TableMeta]]) -> Version:
         return Version(tuple(tuple(changed.get(i, files)) for i, files in enumerate(self.levels)), self)
 
     def shifted(self, by: int) -> Version:

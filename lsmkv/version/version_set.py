@@ -24,7 +24,7 @@ from lsmkv.options import Options
 from lsmkv.version.current import new_current
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import AppendRefused, ManifestState, ManifestWriter, snapshot_edit
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
@@ -35,15 +35,15 @@ from lsmkv_ext.table.table import Table
 
 log = logging.getLogger("lsmkv")
 
-# A new manifest is started once the old one holds mostly history: so many times the bytes of its first record, and at
-# least so many bytes. Every open reads all of it.
+# The manifest is rotated once it is this many times as large as its first record, but not below this many bytes. Every
+# open reads all of it.
 MANIFEST_GROWTH = 4
 MANIFEST_LIMIT = 256 << 10
 
 
 class Outputs:
-    """The files that an edit adds. A block that fails removes them unless it attempted the append: the edit may then
-    be durable, and the next open decides.
+    """The files that an edit adds. If the `with` block raises, they are removed, unless the append was attempted: then
+    the edit may be durable, and the next open decides.
     """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
@@ -54,17 +54,17 @@ class Outputs:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and not self.kept:
+        if exc_type is not None and not self.kept:
             for path in self.paths:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
 
 
 @dataclass
-class NextTree:
-    """The fields of a VersionSet after an edit that is about to become durable. Rotations keep it current."""
+class PreparedFields:
+    """The fields of a VersionSet after an edit that is about to become durable."""
 
     state: ManifestState
     tables: dict[int, Table]
@@ -96,8 +96,8 @@ class VersionSet:
         self.manifest: ManifestWriter | None = None
         self._manifest_limit = 0  # of its size
         self.shifts = 0  # sum of all level shifts since the database was opened
-        self._next: NextTree | None = None  # from `_prepare` to `_publish`
-        self._obsolete: ManifestWriter | None = None  # replaced by a new one; removed after the edit
+        self._prepared: PreparedFields | None = None  # from `_prepare` to `_publish`
+        self._obsolete_manifest: ManifestWriter | None = None  # removed after the edit that replaced it
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
         self._dropped = 0  # tables dropped from the tree whose files are still there
         self._dead_files: list[str] = []  # names whose unlink failed, to be retried
@@ -122,13 +122,13 @@ class VersionSet:
         self.tables[table.number] = table
 
     def filter_infos(self) -> dict[int, dict[str, Any]]:
-        """Filter infos by file number, cached: a fill ratio takes a walk over the whole filter."""
+        """Filter infos by file number. Cached, because the fill ratio needs a pass over the whole filter."""
         with self.lock:
             known = self._filter_infos
             self._filter_infos = {n: known.get(n) or filter_info(table) for n, table in self.tables.items()}
             return dict(self._filter_infos)
 
-    def tables_of(self, files: Iterable[FileMeta]) -> list[Table]:
+    def tables_of(self, files: Iterable[TableMeta]) -> list[Table]:
         with self.lock:
             return [self.tables[f.number] for f in files]
 
@@ -170,7 +170,7 @@ class VersionSet:
         self._retire(dropped)
 
     def _prepare(self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]) -> Callable[[], None]:
-        """Does everything that may fail without a trace. The returned call makes the edit durable, `_publish` makes it
+        """Does everything that can fail and be undone. The returned call makes the edit durable, `_publish` makes it
         visible.
         """
         ingested_seq = edit.last_seq or 0
@@ -182,24 +182,24 @@ class VersionSet:
         levels = [[tables[f.number] for f in files] for files in state.version.levels]
         with self.lock:
             self.engine.prepare(levels, flushed, ingested_seq)
-            self._next = NextTree(state, tables, self.shifts + edit.shift)
+            self._prepared = PreparedFields(state, tables, self.shifts + edit.shift)
         return self._stage(edit, state)
 
     def _publish(self) -> None:
         """The edit is durable, so nothing may fail: assignments only, no allocation."""
         with self.lock:
-            coming = self._next
-            assert coming is not None
+            prepared = self._prepared
+            assert prepared is not None
             self.engine.publish()
-            self.state = coming.state
-            self.tables = coming.tables
-            self.shifts = coming.shifts
-            self._next = None
+            self.state = prepared.state
+            self.tables = prepared.tables
+            self.shifts = prepared.shifts
+            self._prepared = None
 
     def _abandon(self) -> None:
         with self.lock:
             self.engine.discard()
-            self._next = None
+            self._prepared = None
 
     def _state_after(self, edit: VersionEdit) -> ManifestState:
         state = replace(self.state)
@@ -207,7 +207,7 @@ class VersionSet:
         return state
 
     def _complete(self, edit: VersionEdit, flushed: Sequence[Memtable]) -> VersionEdit:
-        """Adds the numbers that every edit carries."""
+        """Fills in the numbers that every edit has."""
         last_seq = max([self.state.last_seq, edit.last_seq or 0, *(m.max_seq for m in flushed)])
         log_number = edit.log_number
         if flushed:
@@ -251,13 +251,13 @@ class VersionSet:
             # CURRENT may name either manifest: both stay.
             writer.close()
             raise
-        self._obsolete = self.manifest
+        self._obsolete_manifest = self.manifest
         self.manifest = writer
         self._manifest_limit = limit
 
     def start(self, edit: VersionEdit, outputs: Outputs | None = None) -> None:
         """Applies the first edit after opening. It starts a new manifest, so nothing is appended behind a torn tail. If
-        this raises, the next open decides, as after `apply`.
+        this raises, the edit may be durable, and the next open decides, as after `apply`.
         """
         outputs = outputs or Outputs()
         with self.commit:
@@ -275,7 +275,7 @@ class VersionSet:
         """Removes what an edit replaced. The edit is done: a failure only costs space until the next open."""
         try:
             with self.lock:
-                obsolete, self._obsolete = self._obsolete, None
+                obsolete, self._obsolete_manifest = self._obsolete_manifest, None
                 while dropped:
                     self._dropped += 1
                     dropped.pop().mark_obsolete(self._released)
@@ -290,9 +290,9 @@ class VersionSet:
     def drop_logs(self) -> None:
         """Removes the logs that no memtable needs any more."""
         with self.lock:
-            served = self.engine.take_served()
+            obsolete = self.engine.take_obsolete_logs()
         # Not closed here: another thread may be syncing one. Its descriptor goes with the last reference.
-        for number in served:
+        for number in obsolete:
             self.remove(filenames.log_name(number))
 
     @property

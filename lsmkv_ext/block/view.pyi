@@ -3,9 +3,8 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-def build_block(
-    entries: Iterable[tuple[bytes, bytes, int, bool, int]], restart_interval: int = 8
-) -> bytes: ...
+def build_block(entries: Iterable[tuple[bytes, bytes, int, bool, int]], restart_interval: int = 8) -> bytes: ...
+
 @disjoint_base
 class BlockView:
     def __new__(cls, raw: bytes) -> Self: ...

@@ -1,6 +1,7 @@
 from typing import Self, final
 
 def stats() -> dict[str, int]: ...
+
 @final
 class PageRun:
     def __new__(cls, n: int) -> Self: ...

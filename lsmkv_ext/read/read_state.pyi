@@ -10,6 +10,4 @@ from lsmkv_ext.table.table import Table
 class ReadState:
     memtables: list[Memtable]
     levels: list[list[Table]]
-    def __new__(
-        cls, memtables: Sequence[Memtable], levels: Sequence[Sequence[Table]], seed: int = 0
-    ) -> Self: ...
+    def __new__(cls, memtables: Sequence[Memtable], levels: Sequence[Sequence[Table]], seed: int = 0) -> Self: ...

@@ -74,22 +74,22 @@ ctypedef struct Frame:             # a checked frame
     int compression
 
 
-cdef inline uint64_t section_seed(int kind, uint64_t offset) noexcept nogil:
-    return LSM_FRAME_SEED ^ <uint64_t>kind << 56 ^ offset
+cdef inline uint64_t section_seed(int section, uint64_t offset) noexcept nogil:
+    return LSM_FRAME_SEED ^ <uint64_t>section << 56 ^ offset
 
 
-cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t compression, int kind,
+cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t compression, int section,
                             uint64_t offset) noexcept nogil:
     """Writes the trailer after payload[:n]."""
     put_u32(payload + n, raw_size)
     payload[n + 4] = <char>compression
-    put_u32(payload + n + 5, <uint32_t>xxh3(payload, n + 5, section_seed(kind, offset)))
+    put_u32(payload + n + 5, <uint32_t>xxh3(payload, n + 5, section_seed(section, offset)))
 
 
 # Writes the trailer of an uncompressed frame after rest[:n]; the payload is front[:front_len] + rest[:n]. -1: out of memory.
-cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int kind, uint64_t offset) noexcept nogil
+cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int section, uint64_t offset) noexcept nogil
 # Checks frame[:n], trailer included: checksum and sizes. Returns NULL, or what is wrong; out.raw_size is then safe to allocate.
-cdef const char* frame_check(const char* frame, size_t n, int kind, uint64_t offset, Frame* out) noexcept nogil
+cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t offset, Frame* out) noexcept nogil
 # Decompresses or copies into `raw` (raw_size bytes). Returns NULL, or what is wrong.
 cdef const char* frame_unpack(const Frame* f, char* raw) noexcept nogil
 

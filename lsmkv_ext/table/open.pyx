@@ -75,7 +75,7 @@ cdef void _release(TableC* t, void* p, uint64_t n) noexcept nogil:
         lsm_free(p)
 
 
-cdef int _read_section(TableC* t, const Section* s, int kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
+cdef int _read_section(TableC* t, const Section* s, int section_kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
     """Reads, checks and unpacks one framed section into memory that the caller owns. (An uncompressed one keeps its trailer.)"""
     cdef Frame f
     cdef const char* problem = NULL
@@ -87,7 +87,7 @@ cdef int _read_section(TableC* t, const Section* s, int kind, char** raw, size_t
         return st.code
     code = table_pread(t, frame, s.size, s.at, st)
     if code == ST_OK:
-        problem = frame_check(frame, s.size, kind, s.at, &f)
+        problem = frame_check(frame, s.size, section_kind, s.at, &f)
         if problem == NULL:
             raw_len[0] = f.raw_size
             if f.compression == FRAME_STORED:

@@ -21,7 +21,7 @@ cdef int output_emit(TableOutput* o, const char* p, size_t n, Status* st) noexce
 # Bypasses the buffer, for large pieces.
 cdef int output_emit_direct(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil
 # Writes `raw` as a framed section, compressed if requested and if that saves a sixteenth. *size includes the trailer.
-cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int kind, int compression, uint64_t* size, Status* st) noexcept nogil
+cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int section, int compression, uint64_t* size, Status* st) noexcept nogil
 cdef int output_emit_zeros(TableOutput* o, uint64_t n, Status* st) noexcept nogil
 cdef int output_close(TableOutput* o, Status* st) noexcept nogil
 cdef void output_abandon(TableOutput* o) noexcept nogil            # safe on a zeroed struct

@@ -105,7 +105,8 @@ cdef class SSTWriter:
     Keys come in strictly increasing order. As a context manager it finishes the file at the end of the block, and
     removes it if the block raises.
 
-    After an ingest a range tombstone hides older keys of the database, never a key of its own file.
+    After an ingest a range tombstone hides older keys of the database, never a key of its own file. With `seed=db.seed`
+    lookups in `db` need not hash their key again for this table.
 
     One thread at a time: a call raises `Error` while another thread is in one. The constructor raises `IOError` if
     `path` exists, and `OptionError` for a wrong option.

@@ -9,7 +9,8 @@ import pytest
 from benchrunner import run_cli
 
 from lsmkv_bench import cli, runner
-from lsmkv_bench.cli import FLAGS, build_parser, engine_options, main, normalized, to_settings
+from lsmkv_bench.cli import build_parser, engine_options, main, normalized, to_settings
+from lsmkv_bench.flags import FLAGS
 from lsmkv_bench.settings import Settings
 from lsmkv_bench.workloads.registry import WORKLOADS
 

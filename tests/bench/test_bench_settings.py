@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lsmkv_bench.cli import build_parser, to_settings
 from lsmkv_bench.settings import Settings
 from lsmkv_bench.units import format_size, parse_bool, parse_count, parse_size
 
@@ -30,6 +31,15 @@ def test_flags_of_a_single_benchmark() -> None:
     for name in ("engines", "num", "nonsense"):
         with pytest.raises(ValueError, match="cannot be set"):
             Settings().with_flags({name: "1"})
+
+
+@pytest.mark.parametrize("text", ["64m", "64k", "8MB", "1g", "100", "1k"])
+def test_a_flag_of_a_single_benchmark_reads_as_it_does_for_all(text: str) -> None:
+    for name in ("write-buffer-size", "value-size", "reads"):
+        if name == "reads" and text in ("8MB", "1g"):
+            continue
+        whole_run = to_settings(build_parser().parse_args([f"--{name}={text}"]))
+        assert Settings().with_flags({name: text}) == whole_run
 
 
 def test_memory_budget_is_split() -> None:

@@ -59,9 +59,7 @@ def mask(*ops: Op) -> int:
 
 SYNCS = mask(Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 WRITES = mask(Op.WRITE, Op.PWRITE)
-CHANGES = WRITES | SYNCS | mask(
-    Op.OPEN, Op.RENAME, Op.UNLINK, Op.FTRUNCATE, Op.FALLOCATE, Op.MMAP, Op.MKDIR, Op.LINK
-)
+CHANGES = WRITES | SYNCS | mask(Op.OPEN, Op.RENAME, Op.UNLINK, Op.FTRUNCATE, Op.FALLOCATE, Op.MMAP, Op.MKDIR, Op.LINK)
 ALL = CHANGES | mask(Op.READ)
 
 
@@ -104,9 +102,7 @@ def run_python(code: str, *arguments: str, timeout: float = 60, **environment: s
     )
 
 
-def arm_text(
-    ops: int, nth: int, action: Action, err: int = errno.EIO, sticky: bool = False, match: str = ""
-) -> str:
+def arm_text(ops: int, nth: int, action: Action, err: int = errno.EIO, sticky: bool = False, match: str = "") -> str:
     """The value of IOFAULT_ARM."""
     return f"{ops},{nth},{int(action)},{err},{int(sticky)}" + (f",{match}" if match else "")
 
@@ -136,9 +132,7 @@ class Control:
     def arm(
         self, ops: int, nth: int, action: Action, err: int = errno.EIO, sticky: bool = False, match: str = ""
     ) -> None:
-        self._lib.iofault_arm(
-            ctypes.c_uint32(ops), ctypes.c_long(nth), int(action), err, int(sticky), match.encode()
-        )
+        self._lib.iofault_arm(ctypes.c_uint32(ops), ctypes.c_long(nth), int(action), err, int(sticky), match.encode())
 
     def disarm(self) -> None:
         self._lib.iofault_arm(ctypes.c_uint32(0), ctypes.c_long(0), 0, 0, 0, b"")
@@ -152,6 +146,7 @@ class Control:
     def low(self) -> int:
         """Calls so far that went through descriptor 0, 1 or 2 to a watched file."""
         return int(self._lib.iofault_low())
+
 
 def main() -> None:
     """Runs any program under iofault."""

@@ -63,8 +63,7 @@ def close_race(folder: str, options: dict[str, Any], seed: int, delay: float) ->
         db.put(b"k%05d" % n, b"v" * 100)
     strange: list[str] = []
     threads = [
-        threading.Thread(target=_hammer, args=(kind, db, seed * 8 + kind, strange), daemon=True)
-        for kind in range(8)
+        threading.Thread(target=_hammer, args=(kind, db, seed * 8 + kind, strange), daemon=True) for kind in range(8)
     ]
     for thread in threads:
         thread.start()

@@ -122,9 +122,7 @@ class PrefixJudge:
         return None
 
 
-def try_crash(
-    crash: crash_states.Crash, place: Path, options: dict[str, Any], judge: PrefixJudge
-) -> str | None:
+def try_crash(crash: crash_states.Crash, place: Path, options: dict[str, Any], judge: PrefixJudge) -> str | None:
     """Opens one crash state, holds it against the judge, writes to it and opens it again."""
     crash_states.write_state(place, crash.files)
     try:

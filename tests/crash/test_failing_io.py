@@ -26,7 +26,6 @@ SAMPLE = max(1, round(12 * CUT))  # runs per kind of failure and log mode in `ma
 INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
 
 
-
 def failing(ops: int, err: int, sticky: bool) -> dict:
     return {"ops": ops, "action": Action.FAIL, "err": err, "sticky": sticky}
 

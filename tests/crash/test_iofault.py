@@ -61,9 +61,7 @@ def test_files_outside_the_root_are_left_alone(tmp_path):
     root.mkdir()
     other.mkdir()
     arm = arm_text(ALL, 1, Action.FAIL, sticky=True)
-    done = run_python(
-        WRITER, str(other), IOFAULT_ROOT=str(root), IOFAULT_TRACE=str(out), IOFAULT_ARM=arm
-    )
+    done = run_python(WRITER, str(other), IOFAULT_ROOT=str(root), IOFAULT_TRACE=str(out), IOFAULT_ARM=arm)
     assert done.returncode == 0, done.stderr
     assert records(out) == []
 

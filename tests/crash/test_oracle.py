@@ -106,9 +106,7 @@ def test_after_a_power_cut_any_prefix_with_the_synced_part_is_right(cut, value, 
     assert sum(finding.settled.values()) == there
 
 
-@pytest.mark.parametrize(
-    "found", [{}, {b"k": b"9"}, {b"k": b"1", b"x": b""}], ids=["lost", "wrong", "invented"]
-)
+@pytest.mark.parametrize("found", [{}, {b"k": b"9"}, {b"k": b"1", b"x": b""}], ids=["lost", "wrong", "invented"])
 def test_after_a_power_cut_losing_the_synced_part_is_seen(cut, found):
     assert oracle.settle_prefix(cut, found).problems
 

@@ -101,8 +101,7 @@ def write_until_killed(
         oracle.Writer(path).opened()
     errors: list[BaseException] = []
     threads = [
-        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, sync_every, errors))
-        for path in books
+        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, sync_every, errors)) for path in books
     ]
     rng = random.Random(seed)
     for thread in threads:

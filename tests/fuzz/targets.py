@@ -185,10 +185,10 @@ def filter_run(data: bytes, folder: Path) -> None:
 
 
 def edit_examples(folder: Path) -> list[bytes]:
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
     numbers = dict.fromkeys((name for name, _ in edit._FILE_NUMBERS if name != "largest_exclusive"), 1)
-    file = FileMeta(smallest=b"a", largest=b"zz", largest_exclusive=False, **numbers)
+    file = TableMeta(smallest=b"a", largest=b"zz", largest_exclusive=False, **numbers)
     edits = [
         edit.VersionEdit(seed=1, next_file=5, last_seq=9, log_number=2, reason="start", time_us=5),
         edit.VersionEdit(added=((0, file),), last_seq=300),

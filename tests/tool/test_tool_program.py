@@ -222,6 +222,19 @@ def test_stdout_on_a_full_disk_is_an_io_error(shared, line):
     assert done.stderr.startswith("lsmkv-tool: ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("line", ["db scan mydb", "--help", "--version", "db --help", "db scan --help"])
+def test_a_closed_pipe_is_no_error(shared, line):
+    """As in `lsmkv-tool --help | head -1`."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        command = [sys.executable, "-m", "lsmkv_tool", *line.split()]
+        done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_report_on_a_full_disk_is_an_io_error(shared):
     assert program("report", "mydb", "-o", "/dev/full", "--force").code == 4
 

@@ -170,7 +170,7 @@ class EngineMachine(RuleBasedStateMachine):
     def get(self, key):
         assert self.rig.get(key) == self.model.get(key)
         assert (key in self.rig) == (key in self.model)
-        told = self.rig.explain_raw(key)
+        told = self.rig._explain(key)
         assert told["found"] == (key in self.model)
         assert all(step["result"] == "absent" for step in told["steps"][:-1])
 
@@ -180,9 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(start=KEYS, stop=KEYS, reverse=st.booleans(), closed=st.booleans(), left=st.booleans())
     def scan(self, start, stop, reverse, closed, left):
-        it = self.rig.iterator(
-            start=start, stop=stop, reverse=reverse, include_stop=closed, include_start=left
-        )
+        it = self.rig.iterator(start=start, stop=stop, reverse=reverse, include_stop=closed, include_start=left)
         expect = [
             (k, v)
             for k, v in self.model.items()
@@ -360,12 +358,12 @@ def test_explain_names_each_step(rig):
     rig.put(b"a", b"1")
     rig.put(b"c", b"1")
     rig.flush()
-    told = rig.explain_raw(b"a")
+    told = rig._explain(b"a")
     assert told["found"]
     assert [step["source"] for step in told["steps"]] == ["memtable", "table"]
     assert told["steps"][1]["filter"] == "maybe"
     assert told["steps"][1]["sequence"] == 1
-    assert not rig.explain_raw(b"b")["found"]
+    assert not rig._explain(b"b")["found"]
 
 
 def test_explain_tells_a_delete_from_a_range_delete(rig):
@@ -376,7 +374,7 @@ def test_explain_tells_a_delete_from_a_range_delete(rig):
     for flushed in False, True:
         if flushed:
             rig.flush()
-        steps = [rig.explain_raw(key)["steps"][-1] for key in (b"a", b"b", b"c")]
+        steps = [rig._explain(key)["steps"][-1] for key in (b"a", b"b", b"c")]
         assert [step["result"] for step in steps] == ["deleted", "range-deleted", "found"]
         assert [step["sequence"] for step in steps] == [4, 5, 3]
 
@@ -385,8 +383,8 @@ def test_explain_counts_as_no_lookup(rig):
     rig.put(b"a", b"1")
     rig.flush()
     before = rig._engine.counters()
-    rig.explain_raw(b"a")
-    rig.explain_raw(b"b")
+    rig._explain(b"a")
+    rig._explain(b"b")
     assert rig._engine.counters() == before
 
 
@@ -394,8 +392,8 @@ def test_a_snapshot_explains_what_it_sees(rig):
     rig.put(b"a", b"1")
     with SnapshotBase(rig) as snapshot:
         rig.put(b"a", b"2")
-        assert snapshot.explain_raw(b"a")["steps"][0]["sequence"] == 1
-        assert rig.explain_raw(b"a")["steps"][0]["sequence"] == 2
+        assert snapshot._explain(b"a")["steps"][0]["sequence"] == 1
+        assert rig._explain(b"a")["steps"][0]["sequence"] == 2
 
 
 def test_poisoned_engine_reads_on(rig):

@@ -269,7 +269,7 @@ def test_time_saved_comes_from_the_measured_cost_of_a_block(tmp_path):
         db.reset_stats()
         for start in range(0, 24_000, 20):  # small batches: the sampling goes on from one to the next
             db.multi_get([absent(i % 6000) for i in range(start, start + 20)])
-        counters = db.counters()
+        counters = db._engine.counters()
         stats = db.stats()
         total = stats.total.filter
         assert total.sampled == pytest.approx(total.blocks_skipped / 64, abs=3)
@@ -417,9 +417,12 @@ def test_switching_to_for_hits_is_debt_paid_by_rebuilding(tmp_path):
 
 def test_a_reader_may_say_what_it_expects(tmp_path):
     with layered(tmp_path / "db", row_cache_size=0) as db:
-        for hint in ("hit", "miss", None):
+        for hint in ("hit", None):
             assert db.get(key(3), expect=hint) is not None
             assert db.get(absent(3), expect=hint) is None
+        for hint in ("miss", "", 1):
+            with pytest.raises(ValueError, match="expect must be"):
+                db.get(key(3), expect=hint)
         db.reset_stats()
         db.get(key(3), expect="hit")
         bottom = [level.filter for level in db.stats().levels if level.filter.unfiltered]

@@ -3,23 +3,23 @@ import os
 import pytest
 
 from lsmkv import filenames
-from lsmkv.filenames import Kind, parse
+from lsmkv.filenames import FileKind, parse
 
 
 @pytest.mark.parametrize("number", [1, 42, 999_999, 1_000_000, 123_456_789_012])
 def test_names_come_back(number):
-    assert parse(filenames.table_name(number)) == (Kind.TABLE, number)
-    assert parse(filenames.log_name(number)) == (Kind.LOG, number)
-    assert parse(filenames.manifest_name(number)) == (Kind.MANIFEST, number)
+    assert parse(filenames.table_name(number)) == (FileKind.TABLE, number)
+    assert parse(filenames.log_name(number)) == (FileKind.LOG, number)
+    assert parse(filenames.manifest_name(number)) == (FileKind.MANIFEST, number)
 
 
 def test_fixed_names():
-    assert parse("CURRENT") == (Kind.CURRENT, 0)
-    assert parse("LOCK") == (Kind.LOCK, 0)
-    assert parse("OPTIONS") == (Kind.OPTIONS, 0)
-    assert parse("SYNCED") == (Kind.SYNCED, 0)
-    assert parse("STATS") == (Kind.STATS, 0)
-    assert parse("CURRENT.tmp") == (Kind.TEMPORARY, 0)
+    assert parse("CURRENT") == (FileKind.CURRENT, 0)
+    assert parse("LOCK") == (FileKind.LOCK, 0)
+    assert parse("OPTIONS") == (FileKind.OPTIONS, 0)
+    assert parse("SYNCED") == (FileKind.SYNCED, 0)
+    assert parse("STATS") == (FileKind.STATS, 0)
+    assert parse("CURRENT.tmp") == (FileKind.TEMPORARY, 0)
 
 
 @pytest.mark.parametrize(

@@ -16,4 +16,3 @@ def test_large_value_behind_small_ones_keeps_file_order(tmp_path):
             writer.put(key, value)
     with SSTReader(path) as reader:
         assert list(reader.items()) == items
-

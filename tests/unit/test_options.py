@@ -101,9 +101,7 @@ def test_of_takes_options_mappings_and_keywords():
 
 
 def test_the_file_gives_back_the_same_options():
-    options = Options(
-        prefix_extractor=b"/", compression=(None, "lz4"), bits_per_key="auto", filter_memory=1 << 20
-    )
+    options = Options(prefix_extractor=b"/", compression=(None, "lz4"), bits_per_key="auto", filter_memory=1 << 20)
     assert Options.decode(options.encode()) == options
 
 

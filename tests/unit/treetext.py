@@ -13,16 +13,16 @@ from __future__ import annotations
 import re
 
 from lsmkv.options import MAX_LEVELS
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 
 FILE = re.compile(r"(\d+)\[(\w+)-(\w+)([\])])(\d+)?(?:/(\d+)d)?(/r)?\Z")
 
 
-def parse_file(text: str) -> FileMeta:
+def parse_file(text: str) -> TableMeta:
     match = FILE.match(text)
     assert match, text
     number, smallest, largest, bracket, size, deletes, ranged = match.groups()
-    return FileMeta(
+    return TableMeta(
         number=int(number),
         size=int(size or 1),
         entries=10,
@@ -37,7 +37,7 @@ def parse_file(text: str) -> FileMeta:
 
 
 def tree(text: str) -> Version:
-    levels: list[tuple[FileMeta, ...]] = [()] * MAX_LEVELS
+    levels: list[tuple[TableMeta, ...]] = [()] * MAX_LEVELS
     for line in text.strip().splitlines():
         name, _, files = line.strip().partition(":")
         levels[int(name[1:])] = tuple(parse_file(item) for item in files.split())
@@ -46,7 +46,5 @@ def tree(text: str) -> Version:
 
 def show(version: Version) -> str:
     return " | ".join(
-        f"L{level}: " + " ".join(str(f.number) for f in files)
-        for level, files in enumerate(version.levels)
-        if files
+        f"L{level}: " + " ".join(str(f.number) for f in files) for level, files in enumerate(version.levels) if files
     )

@@ -20,7 +20,7 @@ from lsmkv_tool.render.printer import Printer
 
 if TYPE_CHECKING:
     from lsmkv.filters.planner import LevelShape
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 # Finer steps in the proposed bits make no difference.
 DECIMALS = 2
@@ -50,11 +50,11 @@ def level_shapes(tree: Tree, absent: float) -> list[LevelShape]:
     return list(weighted(levels, absent))
 
 
-def fpr_now(level: int, files: Sequence[FileMeta]) -> float:
+def fpr_now(level: int, files: Sequence[TableMeta]) -> float:
     return mean_fpr(level, files, [expected_fpr(meta) for meta in files])
 
 
-def fpr_with(level: int, files: Sequence[FileMeta], bits: float) -> float:
+def fpr_with(level: int, files: Sequence[TableMeta], bits: float) -> float:
     from lsmkv_ext.filter.curve import blocks_for, fpr_for, k_for
 
     if not bits:
@@ -63,7 +63,7 @@ def fpr_with(level: int, files: Sequence[FileMeta], bits: float) -> float:
     return mean_fpr(level, files, rates)
 
 
-def memory_with(files: Sequence[FileMeta], bits: float) -> int:
+def memory_with(files: Sequence[TableMeta], bits: float) -> int:
     from lsmkv_ext.filter.curve import blocks_for
 
     return sum(blocks_for(meta.entries, bits) * 64 for meta in files) if bits else 0

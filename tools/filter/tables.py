@@ -12,7 +12,7 @@ from lsmkv_tool.manifest.tree import Tree, with_tree
 from lsmkv_tool.sst.table import Table
 
 if TYPE_CHECKING:
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class TableRef:
 
     path: str
     level: int | None = None
-    meta: FileMeta | None = None
+    meta: TableMeta | None = None
 
     def __str__(self) -> str:
         return self.path

@@ -13,12 +13,12 @@ from lsmkv_tool.render.output import Output
 
 if TYPE_CHECKING:
     from lsmkv.version.manifest import Record
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 INDENT = " " * 10
 
 
-def file_row(out: Output, level: int, meta: FileMeta) -> Row:
+def file_row(out: Output, level: int, meta: TableMeta) -> Row:
     return {
         "number": meta.number,
         "level": level,

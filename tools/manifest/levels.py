@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lsmkv_tool.manifest.tree import Tree
 
 if TYPE_CHECKING:
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 
-def sum_metas(files: Iterable[FileMeta]) -> dict[str, int]:
+def sum_metas(files: Iterable[TableMeta]) -> dict[str, int]:
     files = list(files)
     return {
         "entries": sum(meta.entries for meta in files),
@@ -22,13 +22,13 @@ def sum_metas(files: Iterable[FileMeta]) -> dict[str, int]:
     }
 
 
-def bits_per_key(files: Iterable[FileMeta]) -> float | None:
+def bits_per_key(files: Iterable[TableMeta]) -> float | None:
     filtered = [meta for meta in files if meta.filter_keys]
     keys = sum(meta.filter_keys for meta in filtered)
     return sum(meta.filter_bytes for meta in filtered) * 8 / keys if keys else None
 
 
-def expected_fpr(meta: FileMeta) -> float:
+def expected_fpr(meta: TableMeta) -> float:
     """Return the expected false positive rate of a table's filter, 1 without a filter."""
     from lsmkv_ext.filter.curve import fpr_for
 
@@ -37,7 +37,7 @@ def expected_fpr(meta: FileMeta) -> float:
     return float(fpr_for(meta.filter_keys, meta.filter_bytes // 64, meta.k))
 
 
-def mean_fpr(level: int, files: Sequence[FileMeta], rates: Sequence[float]) -> float:
+def mean_fpr(level: int, files: Sequence[TableMeta], rates: Sequence[float]) -> float:
     """Average the rates over the tables that a lookup probes.
 
     A lookup probes every table of L0. Deeper, it probes the one table whose range holds the key, so tables
@@ -50,7 +50,7 @@ def mean_fpr(level: int, files: Sequence[FileMeta], rates: Sequence[float]) -> f
     return weighted / entries if entries else 0.0
 
 
-def wasted_reads(level: int, files: Sequence[FileMeta]) -> float:
+def wasted_reads(level: int, files: Sequence[TableMeta]) -> float:
     """Return the expected table reads in this level per lookup of an absent key."""
     rate = mean_fpr(level, files, [expected_fpr(meta) for meta in files])
     return rate * len(files) if level == 0 else rate

@@ -14,7 +14,7 @@ from lsmkv_tool.render.columns import Column, Row, num
 from lsmkv_tool.render.output import Output
 
 if TYPE_CHECKING:
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 WHEN = [Column("time", "time"), Column("reason", "reason")]
 TOTALS = [num("tables", "files"), num("L0", "l0_files"), num("bytes", "bytes", units.size)]
@@ -35,7 +35,7 @@ def timeline_rows(manifest: ManifestFile) -> Iterator[Row]:
     from lsmkv.version.version import Version
 
     version = Version()
-    known: dict[int, FileMeta] = {}
+    known: dict[int, TableMeta] = {}
     for record in manifest.records:
         edit = record.edit
         known.update({meta.number: meta for _, meta in edit.added})

@@ -13,7 +13,7 @@ from lsmkv_tool.render.key_axis import KeyAxis
 
 if TYPE_CHECKING:
     from lsmkv.version.manifest import ManifestState
-    from lsmkv.version.version import FileMeta
+    from lsmkv.version.version import TableMeta
 
 T = TypeVar("T")
 ATTEMPTS = 20
@@ -26,16 +26,16 @@ class Tree:
     entries: list[Entry]
 
     @property
-    def levels(self) -> Sequence[Sequence[FileMeta]]:
+    def levels(self) -> Sequence[Sequence[TableMeta]]:
         return self.state.version.levels
 
     @property
-    def files(self) -> list[tuple[int, FileMeta]]:
+    def files(self) -> list[tuple[int, TableMeta]]:
         """Return (level, table) pairs, newest first."""
         return [(level, meta) for level, files in enumerate(self.levels) for meta in files]
 
     @property
-    def metas(self) -> list[FileMeta]:
+    def metas(self) -> list[TableMeta]:
         return [meta for _, meta in self.files]
 
     @property
@@ -56,7 +56,7 @@ class Tree:
         tables = [entry for entry in self.of_kind("table") if entry.number not in named]
         return tables + [entry for entry in self.of_kind("log") if entry.number < self.state.log_number]
 
-    def path(self, meta: FileMeta) -> str:
+    def path(self, meta: TableMeta) -> str:
         return self.directory.file(f"{meta.number:06d}.sst")
 
     def key_axis(self) -> KeyAxis:

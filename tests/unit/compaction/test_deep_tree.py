@@ -6,7 +6,7 @@ import random
 import pytest
 
 import lsmkv
-from lsmkv.compaction.picker import CompactionPlan, Kind
+from lsmkv.compaction.picker import CompactionPlan, PlanKind
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import EVERYTHING
@@ -79,7 +79,7 @@ def test_every_call_that_walks_the_levels(db):
 
 
 def test_both_planes_count_the_same_levels(db):
-    assert len(db.counters()["levels"]) == len(db.stats().levels) == MAX_LEVELS
+    assert len(db._engine.counters()["levels"]) == len(db.stats().levels) == MAX_LEVELS
     with pytest.raises(ValueError, match=f"level must be from 0 to {LAST}"):
         db.rebuild_filters(MAX_LEVELS)
 
@@ -103,7 +103,7 @@ def test_a_shift_between_two_looks_at_the_tree_lost_a_delete(tmp_path, monkeypat
             return tables_of(files)
 
         monkeypatch.setattr(versions, "tables_of", shift_once)
-        plan = CompactionPlan(Kind.COMPACT, 0, 1, upper=versions.current.levels[0])
+        plan = CompactionPlan(PlanKind.COMPACT, 0, 1, upper=versions.current.levels[0])
         db._manual.run(lambda version, busy: plan)
         assert [len(files) for files in versions.current.levels[:4]] == [0, 0, 1, 1]
         assert dict(db.items()) == {b"b": b"2", b"c": b"1"}

@@ -13,7 +13,7 @@ from treetext import tree
 import lsmkv
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.manual import CompactRange
-from lsmkv.compaction.picker import MANUAL, CompactionPlan, Kind, choose
+from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, choose
 from lsmkv.compaction.stalls import Pressure
 from lsmkv.errors import SyncError
 from lsmkv.version.version import EVERYTHING, KeyRange
@@ -190,7 +190,7 @@ def test_while_compact_range_waits_only_what_conflicts_with_its_step_is_held_bac
     with lsmkv.open(tmp_path / "db") as db:
         scheduler = db._scheduler
         version = tree("L1: 1[a-c]/9d 2[x-z]/9d\nL2: 3[a-d] 4[w-z]/9d")
-        running = CompactionPlan(Kind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")
+        running = CompactionPlan(PlanKind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")
         steps = steps_of(db, KeyRange(b"a", b"e"))
         assert pick(steps, version, [running]) is None
         assert str(steps.wanted) == "compact L1->L2 [1 + 3] manual"
@@ -213,7 +213,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         merge, step = "compact L0->L1 [9,8 + 1,2] manual", "compact L1->L2 [1,2 + 3,4] manual"
         assert [str(pick(steps, version, [])) for _ in range(2)] == [merge, step]
         steps._after = b""
-        running = CompactionPlan(Kind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")
+        running = CompactionPlan(PlanKind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")
         # As often as it takes, while the step is blocked.
         assert [str(pick(steps, version, [running])) for _ in range(3)] == [merge] * 3
         assert str(pick(steps, version, [])) == step
@@ -226,8 +226,9 @@ def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_given_up(tmp_path, g
     with lsmkv.open(tmp_path / "db") as db:
         scheduler = db._scheduler
         version = tree("L0: 9[a-z]\nL1: 1[a-c]")
-        merge = CompactionPlan(Kind.COMPACT, 0, 1, upper=version.levels[0], lower=version.levels[1], reason="l0 count")
-        wanted = CompactionPlan(Kind.COMPACT, 1, 2, upper=version.levels[1], reason=MANUAL)
+        l0, l1 = version.levels[:2]
+        merge = CompactionPlan(PlanKind.COMPACT, 0, 1, upper=l0, lower=l1, reason="l0 count")
+        wanted = CompactionPlan(PlanKind.COMPACT, 1, 2, upper=l1, reason=MANUAL)
         with scheduler.versions.lock:
             scheduler.claims.add(merge)
             for stopped in (True, False):
@@ -295,7 +296,7 @@ def test_an_error_of_a_compaction_that_was_given_up_passed_for_the_giving_up(tmp
             raise error
 
     with lsmkv.open(tmp_path / "db") as db:
-        plan = CompactionPlan(Kind.COMPACT, 0, 1)
+        plan = CompactionPlan(PlanKind.COMPACT, 0, 1)
         db._scheduler.jobs.supersede(plan)
         with pytest.raises(type(error)):
             db._scheduler.jobs._run_plan(plan, Failing())

@@ -5,7 +5,7 @@ from lsmkv.compaction.picker import (
     NO_HINTS,
     CompactionPlan,
     Hints,
-    Kind,
+    PlanKind,
     base_bytes,
     choose,
     choose_range,
@@ -15,7 +15,7 @@ from lsmkv.compaction.picker import (
     wanted_shift,
 )
 from lsmkv.options import KIB, MAX_LEVELS, Options
-from lsmkv.version.version import FileMeta, KeyRange
+from lsmkv.version.version import KeyRange, TableMeta
 
 # Sizes in the texts are plain numbers, so the options count in the same unit: a base of 16 KiB is one merge
 # of L0.
@@ -100,7 +100,7 @@ def test_small_tables_leave_few_in_l1():
         if plan is None:
             continue
         size = plan.input_bytes
-        written += size if plan.kind is Kind.COMPACT else 0
+        written += size if plan.kind is PlanKind.COMPACT else 0
         number += 1
         merged = file_of(number, plan.span.start, plan.span.stop, size)
         gone = {f.number for f in plan.inputs}
@@ -112,7 +112,7 @@ def test_small_tables_leave_few_in_l1():
 
 
 def file_of(number, smallest, largest, size):
-    return FileMeta(
+    return TableMeta(
         number=number,
         size=size,
         entries=1,
@@ -240,7 +240,7 @@ def test_levels_grow_and_shrink_by_renumbering():
     assert wanted_shift(tree(f"L1: 1[a-z]{base * 10}"), OPTIONS) == 0
     full = tree(f"L1: 1[a-z]{base * 10 + 1}")
     plan = choose(full, OPTIONS)
-    assert (plan.kind, plan.shift) == (Kind.SHIFT, 1)
+    assert (plan.kind, plan.shift) == (PlanKind.SHIFT, 1)
     assert show(full.shifted(1)) == "L2: 1"
     assert wanted_shift(full.shifted(1), OPTIONS) == 0
     assert wanted_shift(tree(f"L2: 1[a-z]{base * 10 // 2 - 10}"), OPTIONS) == -1
@@ -253,7 +253,7 @@ def test_a_shift_waits_for_no_one_but_others_wait_for_it():
     shift = choose(full, OPTIONS)
     assert choose(full, OPTIONS, [shift]) is None
     merge = choose(tree("L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]"), OPTIONS)
-    assert choose(full, OPTIONS, [merge]).kind is Kind.SHIFT
+    assert choose(full, OPTIONS, [merge]).kind is PlanKind.SHIFT
     # ... except that L1 does not close while a merge writes to it.
     small = tree("L0: 2[a-z] 3[a-z] 4[a-z] 5[a-z]\nL2: 1[a-z]100")
     assert choose(small, OPTIONS).shift == -1
@@ -264,9 +264,9 @@ def test_no_level_opens_while_a_plan_writes_to_the_last_one():
     """Its output would be left without a level."""
     version = tree("L5: 1[a-b]9999999999 2[c-d]")
     assert wanted_shift(version, OPTIONS) == 1
-    assert picked_kind(version) is Kind.SHIFT
-    running = CompactionPlan(Kind.COMPACT, MAX_LEVELS - 2, MAX_LEVELS - 1, upper=version.levels[5][1:])
-    assert picked_kind(version, [running]) is not Kind.SHIFT
+    assert picked_kind(version) is PlanKind.SHIFT
+    running = CompactionPlan(PlanKind.COMPACT, MAX_LEVELS - 2, MAX_LEVELS - 1, upper=version.levels[5][1:])
+    assert picked_kind(version, [running]) is not PlanKind.SHIFT
 
 
 def picked_kind(version, busy=()):

@@ -83,9 +83,7 @@ def test_the_parts_together_are_the_whole(tmp_path_factory, newer, older, ranges
     for (start, stop), outcome in zip(bounds, outcomes, strict=True):
         for output in outcome["outputs"]:
             assert start is None or output.smallest >= start
-            assert stop is None or (
-                output.largest <= stop if output.largest_exclusive else output.largest < stop
-            )
+            assert stop is None or (output.largest <= stop if output.largest_exclusive else output.largest < stop)
 
 
 def test_cuts_are_ascending_and_leave_parts_of_about_the_same_size(tmp_path, small_parts):

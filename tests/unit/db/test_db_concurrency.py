@@ -15,7 +15,7 @@ def start_and_hold(db, work):
     db._engine.set_stopped(True)
     thread = threading.Thread(target=work)
     thread.start()
-    while not db.counters()["stops"]:
+    while not db._engine.counters()["stops"]:
         time.sleep(0.001)
     return thread
 

@@ -147,8 +147,8 @@ def test_a_failed_ingest_removed_a_file_that_was_not_its_own(path, tmp_path):
     with lsmkv.SSTWriter(tmp_path / "one.sst") as table:
         table.put(b"one", b"1")
     with lsmkv.open(path) as db:
-        stranger = path / f"{db._versions.numbers.peek:06d}.sst"
-        stranger.write_bytes(b"mine")
-        with pytest.raises(lsmkv.IOError, match="not ours"):
+        foreign = path / f"{db._versions.numbers.peek:06d}.sst"
+        foreign.write_bytes(b"mine")
+        with pytest.raises(lsmkv.IOError, match="another program"):
             db.ingest([tmp_path / "one.sst"])
-        assert stranger.read_bytes() == b"mine"
+        assert foreign.read_bytes() == b"mine"

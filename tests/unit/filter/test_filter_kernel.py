@@ -61,13 +61,9 @@ def test_portable_and_simd_paths_answer_alike(members, others, bits_per_key, see
         use_simd(True)
 
 
-@given(
-    st.lists(st.one_of(st.none(), st.tuples(st.sets(keys, max_size=20), bits)), max_size=32), st.lists(keys), seeds
-)
+@given(st.lists(st.one_of(st.none(), st.tuples(st.sets(keys, max_size=20), bits)), max_size=32), st.lists(keys), seeds)
 def test_many_filters_asked_at_once_answer_as_one_by_one(contents, others, seed):
-    filters = [
-        None if c is None else BlockedBloom(max(len(c[0]), 1), bits_per_key=c[1], seed=seed) for c in contents
-    ]
+    filters = [None if c is None else BlockedBloom(max(len(c[0]), 1), bits_per_key=c[1], seed=seed) for c in contents]
     for bloom, c in zip(filters, contents, strict=True):
         if bloom is not None:
             bloom.add_many(c[0])

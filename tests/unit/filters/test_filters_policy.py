@@ -15,7 +15,7 @@ from lsmkv.filters.policy import (
     observe,
 )
 from lsmkv.options import MAX_LEVELS, Options
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 
 LOAD = re.compile(r"L(\d): (\d+)k?(?: x(\d+))?(?: reach=([\d.]+))?(?: wasted=([\d.]+))?\Z")
 
@@ -49,7 +49,7 @@ def policy(text=TREE, **options):
 
 
 def file(number, keys, *, entries=100, bits=10.0):
-    return FileMeta(
+    return TableMeta(
         number=number,
         size=10_000,
         entries=entries,

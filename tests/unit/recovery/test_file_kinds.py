@@ -10,7 +10,7 @@ from databases import write_sst
 
 import lsmkv
 from lsmkv import filenames
-from lsmkv.filenames import Kind
+from lsmkv.filenames import FileKind
 
 HANG_SECONDS = 30
 OURS = ["CURRENT", "MANIFEST", "SYNCED", "LOCK", "OPTIONS", "log", "table"]
@@ -54,7 +54,7 @@ def within_limit(call):
 def file_of(path, which):
     """The path of the database's file that `which` means."""
     listing = filenames.list_directory(str(path))
-    wanted = {"MANIFEST": Kind.MANIFEST, "log": Kind.LOG, "table": Kind.TABLE}.get(which)
+    wanted = {"MANIFEST": FileKind.MANIFEST, "log": FileKind.LOG, "table": FileKind.TABLE}.get(which)
     return path / next((name for name, kind, _ in listing if kind is wanted), which)
 
 

@@ -1,21 +1,16 @@
-"""TableMeta: whoever makes it, it has the same fields with the same values."""
+"""TableMeta has the same values whether a builder, an open table or the manifest makes it."""
 
 import dataclasses
 
 import pytest
 from tables import numbered, write_table
 
-from lsmkv.version.version import FileMeta
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.table.meta import TableMeta
 from lsmkv_ext.table.rebuild import rebuild_table_filter
 from lsmkv_ext.table.table import Table
 
 RANGES = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
-
-
-def test_the_manifest_and_the_builder_share_one_class():
-    assert FileMeta is TableMeta
 
 
 @pytest.mark.parametrize("ranges", [(), RANGES])

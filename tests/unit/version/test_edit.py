@@ -9,7 +9,7 @@ from treetext import parse_file, show, tree
 from lsmkv.errors import CorruptionError
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.edit import MAX_REASON, VersionEdit, decode_edit
-from lsmkv.version.version import FileMeta, Version
+from lsmkv.version.version import TableMeta, Version
 
 U64 = st.integers(0, (1 << 64) - 1)
 NUMBERS = st.integers(1, (1 << 62) - 1)
@@ -20,7 +20,7 @@ LEVELS = st.integers(0, MAX_LEVELS - 1)
 def files(draw):
     smallest, largest = sorted([draw(st.binary(max_size=40)), draw(st.binary(max_size=40))])
     low, high = sorted([draw(U64), draw(U64)])
-    return FileMeta(
+    return TableMeta(
         number=draw(NUMBERS),
         size=draw(U64),
         entries=draw(U64),

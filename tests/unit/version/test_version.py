@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treetext import show, tree
 
-from lsmkv.version.version import EVERYTHING, FileMeta, KeyRange, Version, hull
+from lsmkv.version.version import EVERYTHING, KeyRange, TableMeta, Version, hull
 
 
 def test_l0_is_newest_first_and_deeper_levels_by_key():
@@ -73,7 +73,7 @@ KEYS = st.binary(max_size=2)
 @given(st.lists(st.tuples(KEYS, KEYS, st.booleans()), min_size=1, max_size=6), KEYS)
 def test_hull_covers_exactly_the_outermost_keys(spans, key):
     files = [
-        FileMeta(number=i, size=1, entries=1, smallest=min(a, b), largest=max(a, b), largest_exclusive=x and a != b)
+        TableMeta(number=i, size=1, entries=1, smallest=min(a, b), largest=max(a, b), largest_exclusive=x and a != b)
         for i, (a, b, x) in enumerate(spans, 1)
     ]
     point = KeyRange(key, key)
