@@ -7,8 +7,10 @@ from typing import Any
 
 from lsmkv.errors import ReadOnlyError
 from lsmkv.mapping import Key, OrderedMapping
+from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
+from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
 class PrefixedIterator:
@@ -184,12 +186,22 @@ class PrefixedBatch:
 
 
 def delete_from(db: Any, start: bytes) -> None:
-    """Deletes every key from `start` on. A range needs a stop, so the last key is deleted by itself."""
-    last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
-    if last is not None:
-        with db.write_batch() as batch:
+    """Deletes every key from `start` on, at one moment."""
+    db._require_writable()
+    uninterruptible(lambda: _delete_from(db, start))
+    if db.options.sync:
+        db.sync()
+
+
+def _delete_from(db: Any, start: bytes) -> None:
+    # A range needs a stop, so the last key is deleted by itself. It is the last one until the write.
+    with db._engine.exclusive():
+        last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
+        if last is not None:
+            batch = WriteBatch()
             batch.delete_range(start, last)
             batch.delete(last)
+            db._engine.write_exclusive(batch)
 
 
 def _range(prefix: bytes, start: Key | None, stop: Key | None) -> tuple[bytes, bytes]:

@@ -71,4 +71,6 @@ cdef class Engine:
     cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
     cdef int write_payload(self, const BatchC* b, object sync) except -1
+    # The log record and the memtable entries. `large`: off the GIL, and ends the turn. Sets `end` to the end of the record.
+    cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1
     cdef int sync_to(self, uint64_t offset) except -1

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 from typing_extensions import disjoint_base
 
+from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.table.table import Table
@@ -65,4 +66,5 @@ class Engine:
     @property
     def turn_queue(self) -> int: ...
     def exclusive(self) -> AbstractContextManager[None]: ...
+    def write_exclusive(self, batch: WriteBatch) -> None: ...
     def sync(self) -> None: ...

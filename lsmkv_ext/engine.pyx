@@ -4,7 +4,9 @@ import logging
 from cpython.exc cimport PyErr_CheckSignals
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, op_encode, op_size, ops_begin, ops_next, refuse_sync
+from lsmkv_ext.batch cimport (
+    OP_PUT, OpCursor, Operation, WriteBatch, op_encode, op_size, ops_begin, ops_next, refuse_sync,
+)
 from lsmkv_ext.cache.row_cache cimport row_cache_resize
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.memtable.apply cimport mem_apply
@@ -143,6 +145,7 @@ cdef class Engine:
         self.old_logs = self.next_old_logs
         self.obsolete_logs = self.next_obsolete_logs
         self.next_old_logs = None
+        self.next_obsolete_logs = None
         if self.next_seq > self.handle.visible:
             self.handle.visible = self.next_seq
 
@@ -150,6 +153,7 @@ cdef class Engine:
         """Drops what `prepare` made."""
         self.tree.discard()
         self.next_old_logs = None
+        self.next_obsolete_logs = None
 
     def rotate(self, Memtable memtable not None, LogWriter log):
         """Installs a new active memtable and its log; the old memtable becomes immutable. If this raises, nothing has changed.
@@ -172,6 +176,9 @@ cdef class Engine:
     def take_obsolete_logs(self):
         """The numbers of logs that no memtable needs any more, each returned once. The caller removes the files."""
         numbers, self.obsolete_logs = self.obsolete_logs, []
+        if self.next_obsolete_logs is not None:
+            # The edit being committed started from these.
+            del self.next_obsolete_logs[:len(numbers)]
         return numbers
 
     # --- settings --------------------------------------------------------------------------------------------------------
@@ -327,7 +334,7 @@ cdef class Engine:
 
     @contextlib.contextmanager
     def exclusive(self):
-        """Holds the writer's turn: no other writer runs inside the block. For `flush` and `ingest`."""
+        """Holds the writer's turn: no other writer runs inside the block, except through `write_exclusive`."""
         self.take_turn()
         self.handle.inflight += 1
         try:
@@ -437,24 +444,32 @@ cdef class Engine:
         return 0
 
     cdef int write_payload(self, const BatchC* b, object sync) except -1:
+        cdef uint64_t end = 0
+        cdef bint large = b.used >= LARGE_BATCH
+        if sync and self.log is None:
+            refuse_sync()
+        if b.count == 0:
+            # Nothing to write, but a sync also covers what was written before.
+            if self.sync_default if sync is None else sync:
+                self.sync()
+            return 0
+        self.begin_write(b.used, large)
+        self.apply_payload(b, large, &end)
+        if sync if sync is not None else self.sync_default:
+            self.sync_to(end)
+        return 0
+
+    cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1:
         cdef Status st
         cdef LogC* log = NULL
         cdef MemC* m
-        cdef uint64_t seq, end = 0
+        cdef uint64_t seq
         cdef uint64_t seed = self.tree.seed
         cdef size_t n = b.used
         cdef uint32_t count = b.count
         cdef const char* payload = b.data
         cdef LogWriter writer
         cdef Memtable memtable
-        if sync and self.log is None:
-            refuse_sync()
-        if count == 0:
-            # Nothing to write, but a sync also covers what was written before.
-            if self.sync_default if sync is None else sync:
-                self.sync()
-            return 0
-        self.begin_write(b.used, n >= LARGE_BATCH)
         status_clear(&st)
         writer = self.log
         memtable = self.tree.active
@@ -462,7 +477,7 @@ cdef class Engine:
         if writer is not None:
             log = writer.c
         seq = self.handle.visible + 1
-        if n >= LARGE_BATCH:
+        if large:
             self.handle.inflight += 1
             with nogil:
                 write_record(log, m, payload, n, count, seq, seed, &st)
@@ -481,11 +496,18 @@ cdef class Engine:
         self.writes.deletes += b.deletes
         self.writes.bytes_written += n
         if log != NULL:
-            end = log.offset
+            end[0] = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
-        if sync if sync is not None else self.sync_default:
-            self.sync_to(end)
         return 0
+
+    def write_exclusive(self, WriteBatch batch not None):
+        """Writes inside `exclusive()`, so that nothing comes between a read and this write. Does not sync."""
+        cdef uint64_t end = 0
+        self.check_writable()
+        if self.tree.active.c.used >= self.tree.active.capacity:
+            self.on_full()
+            self.check_writable()
+        self.apply_payload(&batch.b, False, &end)
 
     def sync(self):
         """Returns once everything written so far survives a power cut."""

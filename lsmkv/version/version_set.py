@@ -58,8 +58,13 @@ class Outputs:
     ) -> None:
         if exc_type is not None and not self.kept:
             for path in self.paths:
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
+                remove_unused(path)
+
+
+def remove_unused(path: str) -> None:
+    """Removes a file that no edit names. If this fails, the next open removes it: the error before it matters more."""
+    with suppress(OSError):
+        os.unlink(path)
 
 
 @dataclass
@@ -240,8 +245,7 @@ class VersionSet:
         except BaseException:
             if writer is not None:
                 writer.close()
-            with suppress(FileNotFoundError):
-                os.unlink(filenames.manifest_path(self.directory, number))
+            remove_unused(filenames.manifest_path(self.directory, number))
             raise
 
     def _switch_manifest(self, writer: ManifestWriter, limit: int, current: Replacement) -> None:
@@ -327,8 +331,7 @@ class VersionSet:
     def discard_outputs(self, numbers: Iterable[int]) -> None:
         """Removes tables that were written but never reached the manifest."""
         for number in numbers:
-            with suppress(FileNotFoundError):
-                os.unlink(filenames.table_path(self.directory, number))
+            remove_unused(filenames.table_path(self.directory, number))
 
     def sync_directory(self) -> None:
         try:

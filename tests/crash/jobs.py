@@ -5,6 +5,7 @@ from lsmkv.version import version_set
 from .allocations import fail_allocation
 from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault
+from .histories import history
 from .lifetime import (
     close_during_first_order,
     close_during_rotation,
@@ -14,6 +15,7 @@ from .lifetime import (
     many_tables,
     open_and_close,
 )
+from .randomized import repair_copy, session, settle_session
 from .recording import record, replay
 from .writing import (
     calls_of_puts,
@@ -41,13 +43,17 @@ __all__ = [
     "fork_use",
     "fsync_failure",
     "full_disk",
+    "history",
     "many_tables",
     "open_and_close",
     "open_until_killed",
     "open_with_fault",
     "puts_during_a_sync",
     "record",
+    "repair_copy",
     "replay",
+    "session",
+    "settle_session",
     "write_until_killed",
     "write_until_power_cut",
     "write_with_fault",

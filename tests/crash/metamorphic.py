@@ -11,7 +11,7 @@ import argparse
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -78,15 +78,17 @@ SNAPSHOTS = 3
 
 
 class Generator:
-    """Yields operations from a seed."""
+    """Yields operations from a seed, most of them on a pool of keys, which `known` ones may join."""
 
-    def __init__(self, seed: int | str) -> None:
+    weights = _WEIGHTS
+
+    def __init__(self, seed: int | str, known: Iterable[bytes] = ()) -> None:
         self._rng = random.Random(seed)
-        self._pool = [self._fresh_key() for _ in range(600)]
+        self._pool = [*(self._fresh_key() for _ in range(600)), *known]
         self._serial = 0
 
     def operations(self, count: int) -> Iterator[Operation]:
-        names = self._rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count)
+        names = self._rng.choices(list(self.weights), list(self.weights.values()), k=count)
         for name in names:
             yield (name, *getattr(self, f"_{name}")())
 

@@ -105,6 +105,16 @@ class Writer:
         os.close(self._fd)
 
 
+def restart(path: Path, found: Mapping[bytes, bytes]) -> None:
+    """Replaces the record by one whose only batch made `found`, which the database held when nothing was uncertain."""
+    fresh = path.with_name(path.name + ".fresh")
+    fresh.unlink(missing_ok=True)
+    book = Writer(fresh)
+    book.settled(book.pending([(b"p", key, value) for key, value in found.items()], True), True)
+    book.close()
+    fresh.rename(path)
+
+
 @dataclass(slots=True)
 class Entry:
     number: int
@@ -152,6 +162,17 @@ def read(path: Path) -> list[Entry]:
         elif not (dead and kind == ACKED):
             entries[number].status = kind
     return list(entries.values())
+
+
+def settled_state(path: Path) -> dict[bytes, bytes]:
+    """What the database holds, if nothing is uncertain."""
+    model: dict[bytes, bytes] = {}
+    for entry in read(path):
+        if not entry.certain:
+            raise ValueError(f"{path}: batch {entry.number} is uncertain")
+        if entry.status != ABSENT:
+            apply(model, entry.batch)
+    return model
 
 
 def times_opened(path: Path) -> int:

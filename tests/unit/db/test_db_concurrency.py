@@ -8,6 +8,7 @@ import pytest
 from databases import fill
 
 import lsmkv
+from lsmkv import prefixed
 
 
 def start_and_hold(db, work):
@@ -98,3 +99,35 @@ def test_multi_get_read_a_list_that_changed_meanwhile(db):
         gc.callbacks.remove(empty_it)
     assert keys[0] == b"absent"
     assert found == expected
+
+
+def test_clear_is_one_moment_beside_a_writer(db):
+    """It looked for the last key, then deleted up to it. Of two writes in between, the earlier one could survive."""
+    db[b"b"] = b"old"
+    reached = []
+    iterator = type(db).iterator
+
+    class Slow:
+        """The same database, with a writer that comes in while `clear` looks for the last key."""
+
+        def __getattr__(self, name):
+            return getattr(db, name)
+
+        def iterator(self, **bounds):
+            found = iterator(db, **bounds)
+
+            def write():
+                db[b"c"] = b"1"
+                db[b"a"] = b"2"
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            thread.join(0.2)
+            reached.append(thread)
+            return found
+
+    prefixed.delete_from(Slow(), b"")
+    for thread in reached:
+        thread.join()
+    assert reached
+    assert (b"c" in db) <= (b"a" in db)

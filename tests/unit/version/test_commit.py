@@ -249,3 +249,62 @@ def test_an_edit_is_done_although_old_files_stay(db, path, model, caplog, step):
     db.close()
     with lsmkv.open(path) as again:
         assert dict(again.items()) == {**model, b"more": b"1"}
+
+
+# Cleaning up after a failure ---------------------------------------------------------------------------------
+
+
+def no_unlink(path, *_, **__):
+    raise OSError(errno.EIO, "unlink", path)
+
+
+def no_room(*_):
+    raise lsmkv.IOError(errno.ENOSPC, "no room")
+
+
+def test_outputs_that_cannot_be_removed_do_not_hide_the_error(db, path, model, monkeypatch):
+    work = ingest(db)
+    next(work)
+    monkeypatch.setattr("lsmkv.ingest.sync_directory", no_room)
+    monkeypatch.setattr(os, "unlink", no_unlink)
+    with pytest.raises(lsmkv.IOError, match="no room"):
+        next(work)
+    monkeypatch.undo()
+    assert dict(db.items()) == model
+    db.close()
+    tables = [name for name in os.listdir(path) if name.endswith(".sst")]
+    with lsmkv.open(path, **QUIET) as again:
+        assert dict(again.items()) == model
+        assert len([name for name in os.listdir(path) if name.endswith(".sst")]) < len(tables)
+
+
+def test_a_manifest_that_cannot_be_removed_does_not_hide_the_error(db, model, monkeypatch):
+    monkeypatch.setattr(db._versions, "_manifest_limit", 0)
+    monkeypatch.setattr("lsmkv.version.version_set.ManifestWriter", no_room)
+    monkeypatch.setattr(os, "unlink", no_unlink)
+    with pytest.raises(lsmkv.IOError, match="no room"):
+        db.flush()
+    monkeypatch.undo()
+    assert dict(db.items()) == model
+
+
+def test_a_log_removed_during_a_commit_was_removed_again_after_it(db, monkeypatch):
+    """Two threads: one removes the logs of its edit while the other one's edit is on its way to the disk."""
+    versions = db._versions
+    removed = []
+    drop, stage = versions.drop_logs, versions._stage
+    monkeypatch.setattr(versions, "remove", removed.append)
+    monkeypatch.setattr(versions, "drop_logs", lambda: None)
+    db.flush()
+    monkeypatch.setattr(versions, "drop_logs", drop)
+
+    def removing(edit, state):
+        drop()
+        return stage(edit, state)
+
+    monkeypatch.setattr(versions, "_stage", removing)
+    db.put(b"k", b"v")
+    db.flush()
+    logs = [name for name in removed if name.endswith(".wal")]
+    assert len(logs) == 2
+    assert len(set(logs)) == 2

@@ -1,0 +1,430 @@
+"""Everything at random on one database: options, operations, faults, kills and reopens drawn from one seed.
+
+A stream is a row of sessions, each in a process of its own. A session opens the database with options of its own, runs
+the operations of `metamorphic` and some more, compares every answer with a model, and ends by a close, an exit or a
+kill. An oracle outside of the database says what the next session must find. A seed repeats the stream, except for
+kills at a time instead of a call:
+
+    python -m crash.randomized --seed 7 --sessions 20     (in tests/)
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import random
+import reprlib
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+import lsmkv
+from lsmkv.recovery import replay
+
+from . import oracle
+from .iofault import CHANGES, SYNCS, Action, Control
+from .load import PIECES
+from .metamorphic import Generator, Model, Operation, Store
+from .random_options import draw, draw_live
+from .writing import arm, contents
+
+LENGTHS = [0, 3, 30, 150, 150, 600, 600, 1500]
+LAST = b"\xff" * 400  # above all keys
+FAILING = [(SYNCS, errno.EIO), (CHANGES & ~SYNCS, errno.EIO), (CHANGES & ~SYNCS, errno.ENOSPC)]
+# Operations until the call that is armed to fail is given up, or its damage is looked at.
+PATIENCE = 60
+
+
+# What is done ------------------------------------------------------------------------------------------------
+
+
+class Operations(Generator):
+    weights = Generator.weights | {
+        "put": 45, "ingest": 0.2, "clear": 0.03, "set_options": 0.5, "reader": 0.3, "fail": 0.3,
+        "reopen": 0.3, "compact": 0.3, "checkpoint": 0.1,
+    }  # fmt: skip
+
+    def value(self) -> bytes:
+        # Sessions count from one each; their values must differ all the same.
+        return super().value() + b"%x" % self._rng.getrandbits(40)
+
+    def _ingest(self):
+        keys = sorted({self.key() for _ in range(self._rng.randrange(1, 40))})
+        return ([("put", key, self.value()) if self._rng.random() < 0.8 else ("delete", key) for key in keys],)
+
+    def _set_options(self):
+        return (self._rng.getrandbits(32),)
+
+    def _fail(self):
+        ops, error = self._rng.choice(FAILING)
+        return (ops, self._rng.choice([1, 2, 5, 20]), error, self._rng.random() < 0.3)
+
+    def _clear(self):
+        return ()
+
+    _reader = _clear
+
+
+class Expected(Model):
+    def __init__(self, data: Mapping[bytes, bytes], log: bool) -> None:
+        super().__init__()
+        self.data.update(data)
+        self._log = log
+
+    def ingest(self, edits):
+        self.batch(edits)
+
+    def clear(self):
+        self.data.clear()
+
+    def set_options(self, seed):
+        pass
+
+    def reader(self):
+        # Without a log a reader sees only what was flushed.
+        return list(self.data.items()) if self._log else None
+
+
+class Database(Store):
+    def __init__(self, path: Path, rng: random.Random, log: bool, deep: bool) -> None:
+        self._rng, self._log, self._deep = rng, log, deep
+        self._wal = ["mmap", "write"] if log else [None]
+        self._reader: Any = None
+        super().__init__(path, self._draw())
+
+    def _draw(self) -> dict[str, Any]:
+        return draw(self._rng, self._deep, wal=self._wal)
+
+    def ingest(self, edits):
+        path = self.path.with_name("ingested.sst")
+        path.unlink(missing_ok=True)
+        with lsmkv.SSTWriter(path) as table:
+            for name, *arguments in edits:
+                getattr(table, name)(*arguments)
+        self.db.ingest([path])
+
+    def clear(self):
+        self.db.clear()
+
+    def checkpoint(self):
+        # A process that was killed may have left its copy.
+        shutil.rmtree(self.path.with_name(self.path.name + ".checkpoint"), ignore_errors=True)
+        return super().checkpoint()
+
+    def set_options(self, seed):
+        self.db.set_options(**draw_live(random.Random(seed), self._log))
+
+    def reader(self):
+        if not self._log:
+            return None
+        if self._reader is None:
+            self._reader = lsmkv.open(self.path, "r")
+        while True:
+            try:
+                self._reader.refresh()
+                return list(self._reader.items())
+            except lsmkv.Error as error:
+                # The background may stay ahead of it for a while.
+                if getattr(error, "errno", None) != errno.EAGAIN:
+                    raise
+
+    def reopen(self):
+        self.options = self._draw()
+        super().reopen()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self.db.close()
+
+
+EDITS = {"put": b"p", "delete": b"d", "delete_range": b"r"}
+
+
+def edits_of(operation: Operation) -> oracle.Batch | None:
+    """The writes of an operation as the oracle records them, None for a read."""
+    match operation:
+        case (name, *arguments) if name in EDITS:
+            return [(EDITS[name], *arguments)]
+        case ("batch" | "ingest", edits):
+            return [(EDITS[name], *arguments) for name, *arguments in edits]
+        case ("clear",):
+            return [(b"r", b"", LAST)]
+    return None
+
+
+# A session ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Session:
+    """The database, the model and the oracle in step. After a call failed, the model waits until the database has been
+    read as a whole: what raised may have happened or not.
+    """
+
+    folder: Path
+    book_path: Path
+    control: Control
+    rng: random.Random
+    log: bool
+    deep: bool
+    problems: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.model = Expected(oracle.settled_state(self.book_path), self.log)
+        self.book = oracle.Writer(self.book_path)
+        self.store = Database(self.folder, self.rng, self.log, self.deep)
+        self._hit = False  # a call failed since the last open
+        self._uncertain = False
+        self._armed_for = 0
+
+    def run(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            self._armed_for -= 1
+            if self._armed_for == 0:
+                self._look()
+            self._do(operation)
+            self.counts[operation[0]] += 1
+            if self.problems:
+                return
+        self._look()
+
+    def _do(self, operation: Operation) -> None:
+        edits = edits_of(operation)
+        if operation[0] == "fail":
+            self._fail(*operation[1:])
+        elif operation[0] == "reopen":
+            self._reopen()
+        elif edits is not None:
+            self._write(operation, edits)
+        elif not self._uncertain:
+            self._read(operation)
+
+    def _write(self, operation: Operation, edits: oracle.Batch) -> None:
+        # Without a log only a flush makes a write last; the oracle knows such a write as a synced one.
+        flush = not self.log and self.rng.random() < 0.02
+        number = self.book.pending(edits, flush)
+        try:
+            self.store.do(operation)
+            if flush:
+                self.store.flush()
+        except lsmkv.Error as error:
+            self.book.failed(number)
+            self._raised(operation, error)
+        else:
+            self.book.acked(number)
+            self.model.do(operation)
+
+    def _read(self, operation: Operation) -> None:
+        try:
+            got = self.store.do(operation)
+        except lsmkv.Error as error:
+            self._raised(operation, error)
+        else:
+            wanted = self.model.do(operation)
+            if got != wanted:
+                what = f"{operation!r}: {reprlib.repr(got)}, not {reprlib.repr(wanted)}, with {self.store.options}"
+                self.problems.append(what)
+
+    # Failures
+
+    def _fail(self, ops: int, nth: int, error: int, sticky: bool) -> None:
+        """Arms a call to fail; not in a session without a log, whose losses no rule describes."""
+        if self.log and self._armed_for <= 0 and not self.kills:
+            self.control.arm(ops, nth, Action.FAIL, error, sticky)
+            self._armed_for = PATIENCE
+
+    kills = False  # a call is armed to kill
+
+    def _raised(self, operation: Operation, error: lsmkv.Error) -> None:
+        self._hit = self._hit or (not self.kills and self.control.hits() > 0)
+        self.counts["raised"] += 1
+        self._uncertain = True
+        if not self._hit:
+            self.problems.append(f"{operation!r} raised without a fault: {error!r}")
+
+    def _look(self) -> None:
+        """Calls succeed again; the model takes over what the database holds, if the oracle allows it."""
+        if self.kills or not (self._hit or self._armed_for or self._uncertain):
+            return
+        self._hit = self._hit or self.control.hits() > 0
+        self.counts["faults"] += self._hit
+        self.control.disarm()
+        self._armed_for = 0
+        for slot in range(3):
+            self.store.release(slot)
+            self.model.release(slot)
+        self._adopt()
+        if self._hit and self.rng.random() < 0.7:
+            self._reopen()
+
+    def _adopt(self) -> dict[bytes, bytes]:
+        found = contents(self.store.db)
+        self.problems += oracle.settle_failed(oracle.read(self.book_path), found).problems
+        self.model.data = SortedDict(found)
+        self._uncertain = False
+        return found
+
+    def _reopen(self) -> None:
+        """Also with a call armed to fail, until an open has failed."""
+        try:
+            self.store.reopen()
+        except lsmkv.Error as error:
+            self._raised(("reopen",), error)
+            self.control.disarm()
+            self.store.db = lsmkv.open(self.folder, **self.store.options)
+        self.model.reopen()
+        if self._uncertain or self._hit:
+            self.control.disarm()
+            self._armed_for = 0
+            found = self._adopt()
+            self.book.close()
+            oracle.restart(self.book_path, found)
+            self.book = oracle.Writer(self.book_path)
+            self._hit = False
+
+
+def session(
+    folder: str, book: str, seed: str, count: int, log: bool, deep: bool, kill: dict[str, Any] | None, close: bool,
+    slack: int | None, known: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    """A job of the lab: `count` operations, then a close or just the end. `kill` arms a call to kill the process."""
+    control = arm(folder, kill)
+    replay.SLACK = replay.SLACK if slack is None else slack
+    this = Session(Path(folder), Path(book), control, random.Random(seed), log, deep)
+    this.kills = kill is not None
+    this.run(Operations(seed, map(bytes.fromhex, known)).operations(count))
+    levels = sum(map(bool, this.store.db._versions.current.levels))
+    if close:
+        this.store.close()
+        this.problems += [f"verify: {finding}" for finding in lsmkv.verify(folder).findings]
+    return {"problems": this.problems, "counts": dict(this.counts), "levels": levels}
+
+
+def settle_session(folder: str, book: str, seed: str, log: bool, deep: bool, slack: int | None) -> dict[str, Any]:
+    """A job of the lab: opens the database with other options, compares it with the oracle, and lets both go on."""
+    arm(folder, None)
+    replay.SLACK = replay.SLACK if slack is None else slack
+    rng = random.Random(f"{seed}/settle")
+    entries = oracle.read(Path(book))
+    judge = oracle.settle_failed if any(entry.status == oracle.FAILED for entry in entries) else oracle.settle
+    with lsmkv.open(folder, **draw(rng, deep, wal=["mmap", "write", None])) as db:
+        found = contents(db)
+    problems = (judge if log else oracle.settle_prefix)(entries, found).problems
+    oracle.restart(Path(book), found)
+    return {"problems": problems, "entries": len(found)}
+
+
+def repair_copy(folder: str, book: str, seed: str) -> list[str]:
+    """A job of the lab: what a repair makes of a copy, with and without CURRENT, is what the database holds."""
+    arm(folder, None)
+    wanted = oracle.settled_state(Path(book))
+    copy = Path(folder).with_name("repaired")
+    shutil.copytree(folder, copy)
+    try:
+        if random.Random(seed).random() < 0.5:
+            os.unlink(copy / "CURRENT")
+        problems = [f"repair: {loss}" for loss in lsmkv.repair(copy).losses]
+        with lsmkv.open(copy) as db:
+            found = contents(db)
+        if found != wanted:
+            problems.append(f"repair: {oracle.difference(found, wanted)}")
+        return problems
+    finally:
+        shutil.rmtree(copy)
+
+
+# A stream ----------------------------------------------------------------------------------------------------
+
+
+class Failed(AssertionError):
+    pass
+
+
+class Stream:
+    """The sessions of one seed, from an empty database or from one that holds `start` already."""
+
+    def __init__(self, lab: Any, folder: Path, seed: int | str, start: Mapping[bytes, bytes] | None = None) -> None:
+        self._lab, self._folder, self._seed = lab, folder, seed
+        self._known = [key.hex() for key in start or ()]
+        self._place = {"folder": str(folder / "db"), "book": str(folder / "book")}
+        # Half of the streams keep a tree of the smallest files, which grows over many sessions.
+        self._deep = random.Random(seed).random() < 0.5
+        self.counts: Counter[str] = Counter()
+        folder.mkdir(parents=True, exist_ok=True)
+        oracle.restart(folder / "book", start or {})
+
+    def run(self, sessions: int) -> None:
+        for number in range(sessions):
+            seed = f"{self._seed}/{number}"
+            rng = random.Random(seed)
+            call = {
+                "seed": seed, "log": rng.random() < 0.85, "deep": self._deep, "slack": rng.choice([None, PIECES]),
+            }  # fmt: skip
+            self._session(rng, call)
+            self._job("settle_session", **call)
+            if rng.random() < 0.1:
+                self._job("repair_copy", seed=seed)
+                self.counts["repairs"] += 1
+            self.counts["sessions"] += 1
+
+    def _session(self, rng: random.Random, call: dict[str, Any]) -> None:
+        kill, kill_after = None, None
+        end = rng.choice(["close", "close", "exit", "kill at a call", "kill at a time"])
+        if end == "kill at a call":
+            action = rng.choice([Action.KILL, Action.KILL_AFTER])
+            kill = {"ops": CHANGES, "nth": rng.randint(1, rng.choice([30, 300, 1500])), "action": int(action)}
+        elif end == "kill at a time":
+            kill_after = rng.random() ** 2 * 0.5
+        call = {**call, "count": rng.choice(LENGTHS), "known": self._known, "kill": kill, "close": end == "close"}
+        said = self._job("session", kill_after, **call)
+        self.counts[end] += 1
+        if said is None:
+            self.counts["killed"] += 1
+        else:
+            self.counts[f"sessions on {said['levels']} levels"] += 1
+            self.counts["operations"] += sum(said["counts"].values())
+            self.counts["faults"] += said["counts"].get("faults", 0)
+
+    def _job(self, job: str, kill_after: float | None = None, **arguments: Any) -> Any:
+        outcome = self._lab.run(job, kill_after=kill_after, timeout=300, **self._place, **arguments)
+        if outcome.signal == 9 and not outcome.timed_out and job == "session":
+            return None
+        problems = [outcome.words()] if not outcome.ok else outcome.value
+        if isinstance(problems, dict):
+            problems = problems["problems"]
+        if problems:
+            raise Failed(f"{job} {arguments}:\n" + "\n".join(problems[:5]))
+        return outcome.value
+
+
+def main() -> None:
+    from .lab import Lab
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--sessions", type=int, default=20)
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="lsmkv-"))
+    with Lab() as lab:
+        stream = Stream(lab, folder / "stream", given.seed)
+        try:
+            stream.run(given.sessions)
+        except Failed as error:
+            print(error)
+            sys.exit(f"what it left is in {folder}")
+        print(dict(stream.counts))
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
