@@ -1,6 +1,6 @@
 """Checks the layers of the data plane, which import-linter cannot see: it reads Python's imports, not Cython's.
 
-A room (a folder or a module at the top of lsmkv_ext) may use only itself and the rooms to its left in pyproject.toml,
+A package (a directory or a module at the top of lsmkv_ext) may use only itself and the packages to its left in pyproject.toml,
 and no modules may import each other in a circle.
 """
 
@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-# Known to every room, and importing none of them.
+# Known to every package, and importing none of them.
 LEAVES = {"errors"}
 IMPORT = re.compile(r"^\s*from (lsmkv_ext[\w.]*) c?import \(?\s*(\w+)|^\s*c?import (lsmkv_ext[\w.]+)", re.MULTILINE)
 
@@ -28,30 +28,30 @@ def imports(path: Path, modules: set[str]) -> Iterator[str]:
 
 
 def main() -> int:
-    rooms = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["lsmkv"]["cimports"]["rooms"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["lsmkv"]["cimports"]["packages"]
     sources = [path for path in (ROOT / "lsmkv_ext").rglob("*.p[yx]*") if path.suffix in {".pyx", ".pxd"}]
     modules = {module_name(path) for path in sources}
     graph: dict[str, set[str]] = {module: set() for module in modules}
     problems = []
     for path in sources:
         module = module_name(path)
-        room = module.split(".")[1]
+        package = module.split(".")[1]
         for used in imports(path, modules):
             other = used.split(".")[1]
             if other in LEAVES:
                 continue
-            if other not in rooms or room not in rooms:
-                unknown = room if room not in rooms else other
-                problems.append(f"{module}: {unknown} is not among the rooms in pyproject.toml")
-            elif rooms.index(other) > rooms.index(room):
-                problems.append(f"{module} uses {used}: {other} stands to the right of {room}")
+            if other not in packages or package not in packages:
+                unknown = package if package not in packages else other
+                problems.append(f"{module}: {unknown} is not among the packages in pyproject.toml")
+            elif packages.index(other) > packages.index(package):
+                problems.append(f"{module} uses {used}: {other} stands to the right of {package}")
             if used != module:
                 graph[module].add(used)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         problems.append("cycle: " + " -> ".join(error.args[1]))
-    print("\n".join(sorted(set(problems))) or f"{len(modules)} modules in {len(rooms)} rooms: no import turns back")
+    print("\n".join(sorted(set(problems))) or f"{len(modules)} modules in {len(packages)} packages: no import points upward")
     return 1 if problems else 0
 
 

@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="comma-separated list; the first is compared with the others",
     )
     parser.add_argument("--runs", type=_typed(parse_count), default=1, help="interleaved runs of the whole list")
-    parser.add_argument("--db", help="folder of the databases, which are kept (default: a temporary folder)")
+    parser.add_argument("--db", help="directory of the databases, which are kept (default: a temporary directory)")
     parser.add_argument(
         "--use-existing-db",
         nargs="?",

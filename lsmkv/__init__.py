@@ -80,7 +80,7 @@ def open(
     options: Options | Mapping[str, Any] | None = None,
     **opts: Any,
 ) -> DB:
-    """Open the database in the folder `path` and return it as a `DB`.
+    """Open the database in the directory `path` and return it as a `DB`.
 
     `flag` is as in `dbm`: "r" reads, also beside a writer; "w" writes; "c" creates a missing database; "n" always
     starts an empty one. Options come as an `Options` or a mapping, as keywords, or both; keywords win.

@@ -32,7 +32,7 @@ def create(versions: VersionSet, dest: str) -> None:
     """Builds the database in a directory beside `dest` and renames it: `dest` is complete or missing."""
     with io_errors("checkpoint", dest):
         _refuse_existing(dest)
-        with _working_folder(dest) as working:
+        with _working_directory(dest) as working:
             _refuse_existing(dest)
             _build(versions, working)
             os.rename(working, dest)
@@ -45,11 +45,11 @@ def _refuse_existing(dest: str) -> None:
 
 
 @contextmanager
-def _working_folder(dest: str) -> Iterator[str]:
-    """An empty folder, locked against other checkpoints to `dest`. Removed unless it was renamed."""
+def _working_directory(dest: str) -> Iterator[str]:
+    """An empty directory, locked against other checkpoints to `dest`. Removed unless it was renamed."""
     around = dest + ".checkpoint"
     working = os.path.join(around, PARTIAL)
-    fd = _lock_folder(around)
+    fd = _lock_directory(around)
     try:
         _remove_left_over(around, working)
         os.mkdir(working, 0o700)
@@ -65,7 +65,7 @@ def _working_folder(dest: str) -> Iterator[str]:
 
 
 def _remove_left_over(around: str, working: str) -> None:
-    """Removes the remains of a killed checkpoint. Refuses a folder with anything else in it."""
+    """Removes the remains of a killed checkpoint. Refuses a directory with anything else in it."""
     inside = os.listdir(working) if os.path.lexists(working) else []
     foreign = {*os.listdir(around)} - {PARTIAL} or {name for name in inside if filenames.parse(name) is None}
     if foreign:
@@ -74,7 +74,7 @@ def _remove_left_over(around: str, working: str) -> None:
         shutil.rmtree(working)
 
 
-def _lock_folder(path: str) -> int:
+def _lock_directory(path: str) -> int:
     while True:
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
@@ -87,7 +87,7 @@ def _lock_folder(path: str) -> int:
         except BlockingIOError:
             os.close(fd)
             raise IOError(errno.EBUSY, "another checkpoint to this destination is running", path) from None
-        # Another checkpoint ended and removed the folder.
+        # Another checkpoint ended and removed the directory.
         os.close(fd)
 
 

@@ -317,7 +317,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         >>> lsmkv.open("backup.db", "r").close()
         """
         self._require_writable()
-        dest_path = filenames.folder_path(dest)
+        dest_path = filenames.directory_path(dest)
         self.flush()
         checkpoint.create(self._versions, dest_path)
 

@@ -1,4 +1,4 @@
-"""Names of the files in a database folder.
+"""Names of the files in a database directory.
 
 Only files whose name `parse` recognises are opened because another file names them, or deleted.
 """
@@ -19,7 +19,7 @@ LOCK = "LOCK"
 OPTIONS = "OPTIONS"
 STATS = "STATS"
 SYNCED = sync_watermark.NAME
-LOST = "lost"  # folder where repair puts damaged files
+LOST = "lost"  # directory where repair puts damaged files
 
 MAX_FILE_NUMBER = (1 << 62) - 1
 
@@ -49,9 +49,9 @@ _NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal|wal\.tmp)|MANIFEST-{_NUMBER})\Z
 _SUFFIXES = {"sst": FileKind.TABLE, "wal": FileKind.LOG, "wal.tmp": FileKind.TEMPORARY}
 
 
-def folder_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
+def directory_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
     """The absolute path: a later chdir must not move the database. Raises IOError for the empty path, which would be
-    the current folder.
+    the current directory.
     """
     name = os.fsdecode(path)
     if not name:
@@ -102,7 +102,7 @@ def parse(name: str) -> tuple[FileKind, int] | None:
 
 
 def list_directory(directory: str) -> list[tuple[str, FileKind, int]]:
-    """Every regular file of ours in the folder, by number. Symbolic links are not ours."""
+    """Every regular file of ours in the directory, by number. Symbolic links are not ours."""
     return _list(directory, lambda entry: entry.is_file(follow_symlinks=False))
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv_ext.port.file import occupy_standard_streams
 
-# Errors of open(2) for what is not a regular file: a folder, a socket, a symbolic link with O_NOFOLLOW.
+# Errors of open(2) for what is not a regular file: a directory, a socket, a symbolic link with O_NOFOLLOW.
 NOT_REGULAR = frozenset({errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
 
 
@@ -123,7 +123,7 @@ class Replacement:
         self._temporary = self._path + ".tmp"
         self._durable = durable
         # Opened first: after the rename only the fsync may fail.
-        self._folder = open_directory(directory)
+        self._directory_fd = open_directory(directory)
         try:
             with io_errors(f"replacing {name}", self._path):
                 self._write(data)
@@ -148,18 +148,18 @@ class Replacement:
             except OSError as error:
                 raise IOError(error.errno, f"rename: {error.strerror}", self._path) from error
             if self._durable:
-                sync_file(self._folder, self._directory)
+                sync_file(self._directory_fd, self._directory)
         finally:
-            os.close(self._folder)
+            os.close(self._directory_fd)
 
     def abandon(self) -> None:
-        os.close(self._folder)
+        os.close(self._directory_fd)
         with suppress(OSError):
             os.unlink(self._temporary)
 
 
 def replace_file(directory: str, name: str, data: bytes, *, durable: bool = True) -> None:
-    """Replaces a file atomically: temporary file, fsync, rename, fsync of the folder."""
+    """Replaces a file atomically: temporary file, fsync, rename, fsync of the directory."""
     Replacement(directory, name, data, durable=durable).commit()
 
 

@@ -19,7 +19,7 @@ def open_database(path: str, flag: str, options: Options) -> DB:
     if flag not in ("r", "w", "c", "n"):
         raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
     try:
-        directory = filenames.folder_path(path)
+        directory = filenames.directory_path(path)
         require_running()
         # An interrupt ends the wait; the database then opened closes itself when collected.
         return uninterruptible(lambda: _open(directory, flag, options))

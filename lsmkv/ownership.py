@@ -1,7 +1,8 @@
-"""Which files of a folder are ours. Names prove little: other programs use 000005.sst, MANIFEST-000001 or OPTIONS too.
+"""Which files of a directory are ours. Names prove little: other programs also use 000005.sst, MANIFEST-000001 or
+OPTIONS.
 
-A folder whose CURRENT is ours is a database, and every file with a name of ours belongs to it, damaged or not. Without
-such a CURRENT, a file is ours if its contents show it.
+A directory whose CURRENT is ours is a database. Every file in it with a name of ours belongs to it, damaged or not.
+Without such a CURRENT, a file is ours if its contents show it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _begins(path: str, magic: bytes) -> bool:
 
 
 def refuse_foreign_files(directory: str) -> None:
-    """Raises IOError if creating a database in the folder would remove or replace files of other programs."""
+    """Raises IOError if creating a database in the directory would remove or replace files of other programs."""
     for name, _, _ in filenames.list_irregular(directory):
         raise IOError(errno.EEXIST, "not a regular file, and its name is one of ours", os.path.join(directory, name))
     if is_database(directory):

@@ -58,7 +58,7 @@ class PrefixedIterator:
         return self._strip(self._inner.prev())
 
     def seek(self, target: Key) -> None:
-        """Move in front of the first key >= `target`.
+        """Move before the first key >= `target`.
 
         >>> it = db.prefixed_db(b"user:").iterator()
         >>> it.seek(b"ada")
@@ -66,7 +66,7 @@ class PrefixedIterator:
         self._inner.seek(self._prefix + as_bytes(target))
 
     def seek_to_start(self) -> None:
-        """Move in front of the first item.
+        """Move before the first item.
 
         >>> it = db.prefixed_db(b"user:").iterator()
         >>> it.seek_to_start()
@@ -74,7 +74,7 @@ class PrefixedIterator:
         self._inner.seek_to_start()
 
     def seek_to_stop(self) -> None:
-        """Move behind the last item.
+        """Move after the last item.
 
         >>> it = db.prefixed_db(b"user:").iterator()
         >>> it.seek_to_stop()

@@ -29,7 +29,7 @@ cdef tuple op_tuple(const Operation* op):
 def decode_operations(bytes payload not None, uint32_t count, uint64_t first_seq):
     """Return [(name, key, value or None, seq)] of a log record's payload.
 
-    Raises CorruptionError where it does not hold exactly `count` operations.
+    Raises CorruptionError if it does not hold exactly `count` operations.
     """
     cdef OpCursor ops
     cdef Operation op

@@ -227,8 +227,8 @@ cdef class Engine:
     # --- closing ---------------------------------------------------------------------------------------------------------
 
     def close(self):
-        """Refuses new calls, waits for those in flight, releases the dependents, then drops memtables and tables. Returns False if
-        a thread has stopped for good inside a call (finalization): then everything stays."""
+        """Refuses new calls, waits for those in flight, releases the dependents, then drops memtables and tables. Returns False
+        if a thread has stopped for good inside a call (finalization): then everything stays."""
         cdef LogWriter log
         if self.handle.closed:
             return True

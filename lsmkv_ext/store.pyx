@@ -36,7 +36,7 @@ cdef class Store(Reader):
 
     @property
     def path(self):
-        """The folder of the database.
+        """The directory of the database.
 
         >>> lsmkv.open("people.db").path.endswith("people.db")
         True

@@ -57,7 +57,7 @@ def run(args: Sequence[str]) -> int:
         sys.stderr.write("lsmkv-tool: interrupted\n")
         return INTERRUPTED
     except SystemExit:
-        # click exits where the reader of a help text closed the pipe, as `head` does.
+        # click exits if the reader of a help text has closed the pipe, as `head` does.
         return FINE
     except OSError as error:
         # Commands report their own errors, so this one comes from printing a help text or the version.

@@ -14,7 +14,7 @@ class Outcome:
 
     ops: int = 0
     seconds: float = 0.0
-    found: int | None = None  # reads that returned a value; None where it does not apply
+    found: int | None = None  # reads that returned a value; None if it does not apply
     bytes: int = 0  # keys and values read or written
     written: int = 0  # keys and values written: the base of write amplification
     hist: Histogram | None = None

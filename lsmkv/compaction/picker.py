@@ -21,8 +21,8 @@ from lsmkv.version.version import EVERYTHING, KeyRange, TableMeta, Version, hull
 GRANDPARENT_FILES = 10
 # A merge takes along neighbours in its level while all inputs stay below this many target files.
 EXPANDED_FILES = 25
-# Tables of L0 that together are below this part of a target file are merged, never moved: many short sessions or small
-# flushes would fill L1 with tiny tables.
+# If all tables of L0 together are below this part of a target file, they are merged with neighbours in L1 rather than
+# moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.
 SMALL_PART = 8
 # From this share of tombstones on, a table is worth merging although its level is not full.
 TOMBSTONE_SHARE = 0.5

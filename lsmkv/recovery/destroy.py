@@ -13,16 +13,16 @@ from lsmkv.version.current import refuse_foreign
 
 
 def destroy(path: str | os.PathLike[str]) -> None:
-    """Delete the database in the folder `path`, and the folder if nothing else is in it.
+    """Delete the database in the directory `path`, and the directory if nothing else is in it.
 
-    A missing folder is no error. Files of other programs stay.
+    A missing directory is no error. Files of other programs stay.
 
-    Raises `LockError` if the database is open, `IOError` if the folder holds a database of another kind.
+    Raises `LockError` if the database is open, `IOError` if the directory holds a database of LevelDB or RocksDB.
 
     >>> lsmkv.open("old.db").close()
     >>> lsmkv.destroy("old.db")
     """
-    directory = filenames.folder_path(path)
+    directory = filenames.directory_path(path)
     if not os.path.lexists(directory):
         return
     with io_errors("destroy", directory):

@@ -1,6 +1,6 @@
 """Opens a database for a reader: one consistent state, read beside a writer that may change the files at any time.
 
-A reader holds no lock and writes nothing into the folder.
+A reader holds no lock and writes nothing into the directory.
 """
 
 from __future__ import annotations
@@ -145,14 +145,14 @@ def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:
 
 
 def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]) -> int:
-    """Writes a piece that does not fit into memory to an unlinked table in the temporary folder. Returns the memory
+    """Writes a piece that does not fit into memory to an unlinked table in the temporary directory. Returns the memory
     that the open table takes.
     """
     memory = 0
-    with tempfile.TemporaryDirectory(prefix="lsmkv-") as folder:
-        for f in Jobs(versions).write_memtables([piece], folder)["outputs"]:
+    with tempfile.TemporaryDirectory(prefix="lsmkv-") as directory:
+        for f in Jobs(versions).write_memtables([piece], directory)["outputs"]:
             # Not in the descriptor cache, which would reopen the file by its name.
-            table = Table(filenames.table_path(folder, f.number), f.number, versions.cache)
+            table = Table(filenames.table_path(directory, f.number), f.number, versions.cache)
             versions.add_table(table)
             added.append((0, f))
             memory += table.memory

@@ -41,7 +41,7 @@ def create_directory(directory: str) -> None:
     try:
         os.makedirs(directory, 0o700)
     except FileExistsError:
-        raise IOError(errno.ENOTDIR, "the path is not a folder", directory) from None
+        raise IOError(errno.ENOTDIR, "the path is not a directory", directory) from None
     sync_directory(os.path.dirname(os.path.abspath(directory)))
 
 
@@ -95,7 +95,7 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created:
             logged=writer is not None,
             reason="open",
         )
-        # Syncs the folder before CURRENT changes, and with it the names of the log and the tables.
+        # Syncs the directory before CURRENT changes, and with it the names of the log and the tables.
         versions.start(edit, outputs)
     for f in small:
         del versions.tables[f.number]
@@ -168,7 +168,7 @@ def _forget_lost_log(versions: VersionSet) -> None:
     path = os.path.join(versions.directory, filenames.SYNCED)
     watermark = read_watermark(path)
     if watermark is not None and watermark[0] >= versions.numbers.peek:
-        os.unlink(path)  # before the folder is synced, and so before that log can hold anything
+        os.unlink(path)  # before the directory is synced, and so before that log can hold anything
 
 
 def write_options(versions: VersionSet) -> None:

@@ -75,7 +75,7 @@ def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
     >>> lsmkv.repair("people.db", apply=False).rebuilt
     False
     """
-    directory = filenames.folder_path(path)
+    directory = filenames.directory_path(path)
     report = RepairReport(directory, apply)
     if not stored_state.exists(directory):
         report.losses.append("there is no database")
@@ -333,7 +333,7 @@ class _Repair:
         self._move_damaged()
 
     def _keep_damaged(self) -> None:
-        """Links each damaged file into the lost folder: an open removes files that the new manifest does not name."""
+        """Links each damaged file into `lost/`: an open removes files that the new manifest does not name."""
         if not self.report.set_aside:
             return
         lost = os.path.join(self.directory, filenames.LOST)

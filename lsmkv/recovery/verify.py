@@ -102,7 +102,7 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
     >>> bool(lsmkv.verify("people.db"))
     True
     """
-    directory = filenames.folder_path(path)
+    directory = filenames.directory_path(path)
     if not os.path.isdir(directory):
         report = Report(directory)
         report.add(directory, "there is no database")

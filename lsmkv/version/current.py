@@ -36,7 +36,7 @@ def read_current(directory: str) -> int:
 
 def refuse_foreign(directory: str) -> None:
     """Raises IOError if CURRENT is LevelDB's or RocksDB's, which use the same names. Called before files are removed
-    by name; a CURRENT of ours never looks like theirs, not even cut off.
+    by name. A CURRENT of ours never looks like theirs, not even if it is cut off.
     """
     path = os.path.join(directory, filenames.CURRENT)
     try:
@@ -44,7 +44,7 @@ def refuse_foreign(directory: str) -> None:
     except (FileNotFoundError, CorruptionError):
         return
     if FOREIGN_CURRENT.fullmatch(current):
-        raise IOError(errno.EEXIST, "the folder holds a database of another kind", directory)
+        raise IOError(errno.EEXIST, "the directory holds a database of LevelDB or RocksDB", directory)
 
 
 def new_current(directory: str, number: int) -> Replacement:

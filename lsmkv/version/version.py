@@ -35,7 +35,7 @@ Levels = tuple[tuple[TableMeta, ...], ...]
 
 
 def _in_order(level: int, files: Iterable[TableMeta]) -> tuple[TableMeta, ...]:
-    """The files of a level below L0 by key; ValueError where two of them overlap."""
+    """The files of a level below L0 by key; ValueError if two of them overlap."""
     ordered = tuple(sorted(files, key=lambda f: f.smallest))
     for low, high in itertools.pairwise(ordered):
         if low.largest > high.smallest or (low.largest == high.smallest and not low.largest_exclusive):

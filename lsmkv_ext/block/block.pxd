@@ -11,7 +11,7 @@ from libc.stdint cimport uint64_t
 
 from lsmkv_ext.block.memory cimport BlockC, Entry
 
-# raw_size bytes, pins = 1, SEG_PRIVATE; NULL without memory. `pooled`: from the slab's huge pages, for blocks that stay.
+# raw_size bytes, pins = 1, SEG_PRIVATE; NULL if out of memory. `pooled`: from the slab's huge pages, for blocks that stay.
 cdef BlockC* block_alloc(size_t raw_size, bint pooled) noexcept nogil
 cdef void block_free(BlockC* b) noexcept nogil                      # NULL is fine
 # Validates b.data[:raw_size] and fills the struct. Returns NULL, or what is wrong.

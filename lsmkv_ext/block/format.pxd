@@ -3,7 +3,7 @@
 #
 #   values | keys | sequence numbers | value ends | restarts | tags | header
 #   key entry: varint shared, varint unshared, suffix
-#   restarts and value ends: 2 bytes each, or 4 where a section is longer than 65535
+#   restarts and value ends: 2 bytes each, or 4 if a section is longer than 65535
 #   sequence number: (seq - base seq) << 1 | is_delete in the fewest bytes that hold the block's largest
 #
 # Keys and values are separate sections: once a tag matches, the value is prefetched while the key is compared, and the comparison
@@ -63,7 +63,7 @@ cdef inline void block_header_put(char* p, const BlockHeader* h) noexcept nogil:
 
 
 cdef inline bint block_header_get(const char* p, BlockHeader* h) noexcept nogil:
-    """Returns False where a field has an impossible value."""
+    """Returns False if a field has an impossible value."""
     h.base_seq = get_u64(p)
     h.n_entries = get_u32(p + 8)
     h.keys_len = get_u32(p + 12)
@@ -80,7 +80,7 @@ cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
 
 
 cdef inline const char* key_head_checked(const char* p, const char* end, KeyHead* h) noexcept nogil:
-    """Returns the suffix, or NULL where the lengths run past `end`."""
+    """Returns the suffix, or NULL if the lengths run past `end`."""
     cdef uint32_t x
     h.shared = 0
     h.unshared = 0

@@ -42,7 +42,7 @@ def build_block(entries, restart_interval=8):
 
 
 cdef class BlockView:
-    """A block over raw bytes. Raises ValueError where they are not a valid block."""
+    """A block over raw bytes. Raises ValueError if they are not a valid block."""
 
     cdef BlockC* b
     cdef BlockIter it
@@ -112,7 +112,7 @@ cdef class BlockView:
         return self._entry()
 
     def get(self, bytes key not None, hash, *, portable=False):
-        """Returns (value, seq, is_delete), or None where the key is absent."""
+        """Returns (value, seq, is_delete), or None if the key is absent."""
         cdef Entry e
         cdef int found
         if portable:

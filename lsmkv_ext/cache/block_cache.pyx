@@ -88,7 +88,7 @@ cdef void _discard(CacheC* c, BlockC* b, bint gil_held) noexcept nogil:
 # --- eviction (under the lock) ----------------------------------------------------------------------------------------
 
 cdef bint _evict_probation(CacheC* c, bint gil_held) noexcept nogil:
-    """Evicts one block. Blocks that were hit meanwhile move to main. False where nothing was evicted."""
+    """Evicts one block. Blocks that were hit meanwhile move to main. False if nothing was evicted."""
     cdef uint64_t left = c.probation.count
     cdef BlockC* b
     while left > 0:

@@ -1,7 +1,7 @@
 # Opens table files on demand: at most `limit` descriptors per database, so 1000 tables work under RLIMIT_NOFILE=40.
 #
 # The cache closes an idle descriptor, chosen by CLOCK, when another table needs its place, and opens it again by path at its
-# next use. If the path then names another file (a new database in the same folder), that use gets ENOENT. More threads that
+# next use. If the path then names another file (a new database in the same directory), that use gets ENOENT. More threads that
 # read at once may exceed the limit; after EMFILE the cache closes another descriptor and tries again.
 #
 # A user increments `users`, then reads `fd`; the cache sets `fd` to -1, then reads `users`. One of the two sees the other, so no

@@ -55,7 +55,7 @@ cdef void _unlink(FdCacheC* c, FdHandle* h) noexcept nogil:
 
 
 cdef bint _take(FdHandle* h, int* fd) noexcept nogil:
-    """Takes the descriptor from a handle. False where the handle is in use."""
+    """Takes the descriptor from a handle. False if the handle is in use."""
     fd[0] = h.fd
     lsm_store32(&h.fd, -1)
     if lsm_fetch_add32(&h.users, 0) == 0:

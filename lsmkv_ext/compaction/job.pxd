@@ -1,5 +1,5 @@
-# Flush and compaction: merges the inputs, drops dead entries, writes tables. One nogil region from the first byte to the last.
-# Other threads read the progress and set `cancelled` meanwhile, with atomic loads and stores.
+# Flush and compaction: merges the inputs, drops dead entries, writes tables, all in one nogil region. Other threads read the
+# progress and set `cancelled` meanwhile, with atomic loads and stores.
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.memtable.arena cimport ArenaChunk
@@ -20,7 +20,7 @@ ctypedef struct Interval:       # [start, stop]; keys are borrowed
     uint64_t weight             # of a grandparent: bytes of its file
 
 ctypedef struct JobInput:
-    MemC* memtable              # its entries before (chunk, offset); or NULL, and
+    MemC* memtable              # read up to (chunk, offset); NULL: the input is `tables`
     ArenaChunk* chunk
     size_t offset
     TableC** tables             # disjoint tables in key order
@@ -54,7 +54,7 @@ ctypedef struct JobC:
     MemOrder** orders
     int n_orders
     ReadContext rc
-    RangeSweep sweep            # on the first fragment that was not written to its end
+    RangeSweep sweep            # its fragment is the first one not yet written to its end
     BuilderC builder
     bint open                   # an output is open
     char* first_key             # of the open output; owned
@@ -62,9 +62,9 @@ ctypedef struct JobC:
     char* cut                   # where the open output begins; its range tombstones are clipped to it. Owned, NULL = unbounded
     size_t cut_len
     uint64_t number             # of the open output
-    TableMetaC* outputs
+    TableMetaC* outputs         # owned
     int n_outputs
-    int cap_outputs
+    size_t cap_outputs
     uint64_t entries_in
     uint64_t entries_out
     uint64_t dropped_deletes

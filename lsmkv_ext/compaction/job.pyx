@@ -8,11 +8,13 @@ from libc.string cimport memcpy, memset
 from lsmkv_ext.block.memory cimport Entry
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_order
 from lsmkv_ext.memtable.order cimport MAX_RUNS, mem_order_release
+from lsmkv_ext.port.alloc cimport lsm_free
 from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load32, lsm_load64, lsm_store32, lsm_store64
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.file cimport file_sync_dir
+from lsmkv_ext.port.growable cimport array_reserve
 from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
@@ -57,6 +59,7 @@ cdef void table_path(const JobC* j, uint64_t number, char* out) noexcept nogil:
 # --- outputs ---------------------------------------------------------------------------------------------------------
 
 cdef int keep_copy(char** owned, size_t* n, const char* data, size_t size, Status* st) noexcept nogil:
+    """Not a GrowBuf: an empty key is not NULL."""
     cdef char* grown = <char*>realloc(owned[0], size if size else 1)
     if grown == NULL:
         return fail_memory(st, b"job")
@@ -92,7 +95,7 @@ cdef bint older_tables_overlap(const JobC* j, const char* start, size_t n, const
 
 
 cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
-    """Writes the part of a fragment between the start of the open output and `stop` (NULL: unbounded). Drops it where no older
+    """Writes the part of a fragment between the start of the open output and `stop` (NULL: unbounded). Drops it if no older
     table overlaps it."""
     cdef RangeTombstone r = d[0]
     if j.cut != NULL and lsm_compare(r.start, r.start_len, j.cut, j.cut_len) < 0:
@@ -139,7 +142,6 @@ cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) no
 
 cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* st) noexcept nogil:
     """Finishes the open output before `next_key` (NULL: the last output)."""
-    cdef TableMetaC* grown
     if write_ranges(j, next_key, next_len, st) != ST_OK:
         return st.code
     if next_key != NULL and keep_copy(&j.cut, &j.cut_len, next_key, next_len, st) != ST_OK:
@@ -149,12 +151,8 @@ cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* s
     if (j.drop_filter_if_bottom and not j.keep_deletes and j.first_key != NULL
             and not older_tables_overlap(j, j.first_key, j.first_len, j.builder.last_key.data, j.builder.last_key.len)):
         builder_drop_filter(&j.builder)
-    if j.n_outputs == j.cap_outputs:
-        grown = <TableMetaC*>realloc(j.outputs, (j.cap_outputs * 2 + 8) * sizeof(TableMetaC))
-        if grown == NULL:
-            return fail_memory(st, b"job")
-        j.outputs = grown
-        j.cap_outputs = j.cap_outputs * 2 + 8
+    if array_reserve(<void**>&j.outputs, &j.cap_outputs, j.n_outputs + 1, sizeof(TableMetaC)) != 0:
+        return fail_memory(st, b"job")
     if builder_finish(&j.builder, &j.outputs[j.n_outputs], st) != ST_OK:
         return st.code
     j.open = False
@@ -446,7 +444,7 @@ cdef class Job:
         free(self.j.below)
         free(self.j.grandparents)
         free(self.j.orders)
-        free(self.j.outputs)
+        lsm_free(self.j.outputs)
         free(self.j.first_key)
         free(self.j.cut)
 

@@ -13,7 +13,7 @@ cdef class _Hasher:
     cdef list chunk               # owns the keys behind `pointers`
     cdef uint64_t seed
     cdef uint64_t* hashes         # owned
-    cdef const char** pointers    # owned; NULL where the hash is already known
+    cdef const char** pointers    # owned; NULL if the hash is already known
     cdef size_t* lengths          # owned
     cdef Py_ssize_t take(self) except -1
     cdef list _next_chunk(self)

@@ -22,7 +22,7 @@ cdef enum:                    # FilterC.problem
 # Writes FILTER_HEADER_SIZE bytes, with the checksum of f.bits. n_blocks == 0 writes the header of an absent filter.
 cdef void filter_encode_header(const FilterC* f, char* out) noexcept nogil
 # Fills *f, which borrows `bits`. A filter that is damaged or unknown is not usable, and `problem` says why; the parameters
-# are filled in where the header is sound.
+# are filled in if the header is sound.
 cdef void filter_decode(
     const char* header, size_t header_size, const uint8_t* bits, uint64_t bits_size, FilterC* f
 ) noexcept nogil

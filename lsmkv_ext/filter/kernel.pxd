@@ -220,13 +220,13 @@ cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, 
 # published.
 cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_t n) noexcept nogil
 cdef uint64_t filter_count_ones(const FilterC* f) noexcept nogil
-cdef double filter_fill_ratio(const FilterC* f) noexcept nogil       # 0 where not usable
+cdef double filter_fill_ratio(const FilterC* f) noexcept nogil       # 0 if not usable
 # lsm_filter_choose for the functions above.
 cdef void filter_choose(bint on) noexcept nogil
 
 
 cdef inline bint filter_probe(const FilterC* f, uint64_t hash) noexcept nogil:
-    """False only where a healthy filter says that no key with this hash was added."""
+    """False only if a healthy filter says that no key with this hash was added."""
     if not f.usable:
         return True
     return lsm_filter_test(

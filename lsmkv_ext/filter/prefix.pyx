@@ -25,7 +25,7 @@ cdef uint64_t filter_prefix_hash(
 
 
 def prefix_hash(uint32_t prefix_kind, uint32_t prefix_arg, const unsigned char[::1] key not None, uint64_t seed=0):
-    """Return the hash under which a key's prefix is added, or None where the key has no such prefix."""
+    """Return the hash under which a key's prefix is added, or None if the key has no such prefix."""
     cdef int has = 0
     cdef size_t n = <size_t>key.shape[0]
     cdef uint64_t h = filter_prefix_hash(prefix_kind, prefix_arg, <const char*>&key[0] if n else _EMPTY, n, seed, &has)

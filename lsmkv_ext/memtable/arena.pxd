@@ -23,12 +23,12 @@ ctypedef struct ArenaChunk:
 
 cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil
 cdef void chunks_free(ArenaChunk* first) noexcept nogil
-# Appends a chunk of at least n bytes and makes it *last. Returns 0, or -1 without memory.
+# Appends a chunk of at least n bytes and makes it *last. Returns 0, or -1 if out of memory.
 cdef int arena_grow(ArenaChunk** last, size_t n, size_t chunk_size) noexcept nogil
 
 
 cdef inline int arena_reserve(ArenaChunk** last, size_t n, size_t chunk_size) noexcept nogil:
-    """Makes room for n bytes at the end of the last chunk. Returns 0, or -1 without memory."""
+    """Makes room for n bytes at the end of the last chunk. Returns 0, or -1 if out of memory."""
     if last[0].capacity - last[0].used >= n:
         return 0
     return arena_grow(last, n, chunk_size)

@@ -13,10 +13,10 @@ ctypedef struct MemIndex:
     uint64_t mask
     uint64_t* slots             # high 16 bits of the hash | 48-bit address of the entry; 0 = free
 
-# NULL without memory.
+# NULL if out of memory.
 cdef MemIndex* index_new() noexcept nogil
 cdef void index_free(MemIndex* index) noexcept nogil        # with the retired ones
-# Replaces *current by a larger index. Returns its bytes, or 0 without memory (nothing changed). `expected_keys` is 0 where
+# Replaces *current by a larger index. Returns its bytes, or 0 if out of memory (nothing changed). `expected_keys` is 0 where
 # unknown; an index sized for them takes at most `most_bytes`.
 cdef uint64_t index_grow(MemIndex** current, uint64_t expected_keys, uint64_t most_bytes) noexcept nogil
 

@@ -22,7 +22,7 @@ ctypedef struct MemC:
     uint64_t n_deletes
     uint64_t used               # bytes of entries, indexes and range tombstones
     uint64_t chunk_size
-    uint64_t min_seq            # UINT64_MAX where nothing was written
+    uint64_t min_seq            # UINT64_MAX if nothing was written
     uint64_t max_seq
     MemRangeTombstone* range_tombstones   # newest first
     RangeNode* range_tree       # of all but the newest range_tail
@@ -31,7 +31,7 @@ ctypedef struct MemC:
     uint64_t range_key_bytes
     LatestOrder latest
 
-# The writer's functions return 0, or -1 without memory (nothing changed).
+# The writer's functions return 0, or -1 if out of memory (nothing changed).
 
 # Makes room for an entry: the insert that follows cannot fail.
 cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil
@@ -51,7 +51,7 @@ cdef void mem_prefetch(const MemC* m, uint64_t hash) noexcept nogil
 # Largest seq <= snapshot of a range tombstone over key, or 0. `steps`: NULL, or a counter of comparisons.
 cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
                                size_t* steps=*) noexcept nogil
-# The order of everything appended before (chunk, offset); the caller releases it. NULL without memory.
+# The order of everything appended before (chunk, offset); the caller releases it. NULL if out of memory.
 cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil
 
 

@@ -259,12 +259,12 @@ cdef class Memtable:
 
     @property
     def min_seq(self):
-        """Smallest sequence number; 0 where nothing was written."""
+        """Smallest sequence number; 0 if nothing was written."""
         return 0 if self.empty else self.c.min_seq
 
     @property
     def max_seq(self):
-        """Largest sequence number; 0 where nothing was written."""
+        """Largest sequence number; 0 if nothing was written."""
         return self.c.max_seq
 
     @property

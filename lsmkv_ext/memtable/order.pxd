@@ -33,7 +33,7 @@ ctypedef struct LatestOrder:    # embedded in the memtable
     MemOrder* order             # owns a reference; NULL before the first request
 
 # An order of at least the entries before (chunk, offset), which the caller releases. `n_entries` is the arena's entry count.
-# NULL without memory.
+# NULL if out of memory.
 cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
                             size_t offset) noexcept nogil
 cdef void mem_order_release(MemOrder* order) noexcept nogil     # NULL is fine

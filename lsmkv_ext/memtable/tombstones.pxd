@@ -38,8 +38,8 @@ ctypedef struct RangeNode:
 cdef enum:
     RANGE_LEAF = 16             # range tombstones in a leaf; fewer are compared one by one
 
-# Adds a leaf of the newest `count` range tombstones before `head`, joins nodes of equal rank and returns the new head; NULL
-# without memory. Adds the bytes it takes to *used.
+# Adds a leaf of the newest `count` range tombstones before `head`, joins nodes of equal rank and returns the new head; NULL if
+# out of memory. Adds the bytes it takes to *used.
 cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil
 # Largest seq <= snapshot over key, or 0. `steps`: NULL, or a counter of the spans and range tombstones compared.
 cdef uint64_t range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,

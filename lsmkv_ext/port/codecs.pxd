@@ -11,9 +11,9 @@ ctypedef int (*lz4_compress_fn)(const char* src, char* dst, int n, int capacity)
 ctypedef int (*lz4_decompress_fn)(const char* src, char* dst, int n, int capacity) noexcept nogil
 
 cdef xxh3_fn xxh3              # XXH3_64bits_withSeed
-# The same hash of the concatenation of two pieces. Returns 0, or -1 without memory.
+# The same hash of the concatenation of two pieces. Returns 0, or -1 if out of memory.
 cdef xxh3_pair_fn xxh3_pair
-cdef lz4_compress_fn lz4_compress        # bytes written; 0 where they do not fit
+cdef lz4_compress_fn lz4_compress        # bytes written; 0 if they do not fit
 cdef lz4_decompress_fn lz4_decompress    # bytes written; negative on damage
 
 

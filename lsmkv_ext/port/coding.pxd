@@ -42,7 +42,7 @@ cdef inline char* put_varint(char* p, uint64_t v) noexcept nogil:
 
 
 cdef inline const char* get_varint(const char* p, const char* end, uint64_t* out) noexcept nogil:
-    """Returns the byte after the number, or NULL where the number runs past `end` or beyond 64 bits."""
+    """Returns the byte after the number, or NULL if the number runs past `end` or beyond 64 bits."""
     cdef uint64_t result = 0
     cdef uint64_t byte
     cdef int shift = 0

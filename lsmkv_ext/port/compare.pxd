@@ -30,5 +30,5 @@ cdef extern from * nogil:
     int lsm_compare(const char* a, size_t an, const char* b, size_t bn) noexcept
     uint64_t lsm_prefix8(const char* p, size_t n) noexcept
 
-# The smallest key greater than every key with this prefix, or None where there is none.
+# The smallest key greater than every key with this prefix, or None if there is none.
 cpdef bytes prefix_end(bytes prefix)

@@ -9,7 +9,7 @@ cdef enum:
     OPEN_WRITE = 2      # existing, read and write
 
 cdef enum:
-    ERR_NOT_REGULAR = -1    # from file_open: a folder, FIFO, socket or device, whose reads may wait or never end
+    ERR_NOT_REGULAR = -1    # from file_open: a directory, FIFO, socket or device, whose reads may wait or never end
 
 cdef int file_open(const char* path, int mode, int* fd) noexcept nogil
 cdef int file_close(int fd) noexcept nogil

@@ -19,13 +19,13 @@ def is_finalizing():
 
 
 def require_running():
-    """Raise ClosedError where the interpreter finalizes."""
+    """Raise ClosedError if the interpreter finalizes."""
     if lsm_finalizing():
         refuse_finalizing()
 
 
 def start_thread(thread):
-    """Start a thread, or raise ClosedError where it would never run."""
+    """Start a thread, or raise ClosedError if it would never run."""
     require_running()
     thread.start()
 

@@ -11,7 +11,7 @@ ctypedef struct GrowBuf:
 
 
 cdef inline int array_reserve(void** items, size_t* capacity, size_t n, size_t item_size) noexcept nogil:
-    """Makes room for n items; grows by half at least. Returns 0, or -1 without memory (nothing changed). The owner frees the
+    """Makes room for n items; grows by half at least. Returns 0, or -1 if out of memory (nothing changed). The owner frees the
     array with lsm_free."""
     cdef size_t grown
     cdef void* moved
@@ -31,7 +31,7 @@ cdef inline int array_reserve(void** items, size_t* capacity, size_t n, size_t i
 
 
 cdef inline int buf_reserve(GrowBuf* b, size_t extra) noexcept nogil:
-    """Makes room for `extra` more bytes. Returns 0, or -1 without memory (the buffer is unchanged)."""
+    """Makes room for `extra` more bytes. Returns 0, or -1 if out of memory (the buffer is unchanged)."""
     if b.cap - b.len >= extra:
         return 0
     if extra > (<size_t>-1) - b.len:

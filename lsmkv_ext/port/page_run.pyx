@@ -81,7 +81,7 @@ cdef void* _take_run(uint32_t pages) noexcept nogil:
 
 
 cdef bint _give_run(void* p, uint32_t pages) noexcept nogil:
-    """False where no region holds the run: it came from malloc."""
+    """False if no region holds the run: it came from malloc."""
     cdef Region* wanted = <Region*>(<size_t>p & ~<size_t>(REGION - 1))
     cdef Region** link = &regions
     while link[0] != NULL and link[0] != wanted:

@@ -8,7 +8,7 @@ from lsmkv_ext.errors import IOError as LsmIOError
 
 
 cdef int raise_status(const Status* st, object path) except -1:
-    """Raises the exception for `st`, or nothing for ST_OK; `path` is the file, or None where the caller does not know it."""
+    """Raises the exception for `st`, or nothing for ST_OK; `path` is the file, or None if the caller does not know it."""
     if st.code == ST_OK:
         return 0
     what = st.what.decode() if st.what != NULL else "failed"

@@ -48,7 +48,7 @@ cdef inline void slot_encode(const SlotLayout* layout, const SyncSlot* slot, cha
 
 
 cdef inline bint slot_decode(const SlotLayout* layout, const char* p, SyncSlot* slot) noexcept nogil:
-    """False where the slot is blank or damaged."""
+    """False if the slot is blank or damaged."""
     slot.count = get_u64(p + layout.count_at)
     if slot.count == 0 or get_u64(p + layout.checksum_at) != xxh3(p, layout.checksum_at, layout.seed):
         return False

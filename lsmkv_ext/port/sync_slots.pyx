@@ -38,7 +38,7 @@ cdef class SyncSlots:
         return <uint64_t>len(head) >= max(self.layout.a, self.layout.b) + slot_size(&self.layout)
 
     def newest(self, bytes head not None):
-        """Return (count, synced offset) of the valid slot, or None where no slot is good."""
+        """Return (count, synced offset) of the valid slot, or None if no slot is good."""
         cdef SyncSlot slot
         if not self.within(head) or not slots_newest(&self.layout, head, &slot):
             return None

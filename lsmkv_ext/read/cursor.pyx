@@ -31,7 +31,7 @@ cdef class Cursor(Scan):
         return self.open_ and self.on >= 0
 
     cdef bint enter_chunk(self) noexcept:
-        """Moves to the first item of a new chunk; False where there is none."""
+        """Moves to the first item of a new chunk; False if there is none."""
         self.on = 0 if self.n_items else -1
         return self.on >= 0
 

@@ -14,9 +14,9 @@ cdef class Iterator(Scan):
     """Iterator()\n--\n\n\
     Walks over a range of keys in order. `DB.iterator` returns it.
 
-    It stands between two keys: `next` returns the one behind and moves past it, `prev` the one in front. An iterator
-    belongs to one thread at a time. Its calls raise `CorruptionError` if a block is damaged, `IOError` if the disk
-    fails, and `ClosedError` after a close.
+    Its position is between two keys: `next` returns the item after it and moves past that item, `prev` the item before
+    it. An iterator belongs to one thread at a time. Its calls raise `CorruptionError` if a block is damaged, `IOError`
+    if the disk fails, and `ClosedError` after a close.
 
     >>> db.put(b"ada", b"1815")
     >>> next(db.iterator())
@@ -95,7 +95,7 @@ cdef class Iterator(Scan):
         return self.__next__()
 
     def prev(self):
-        """Return the previous item and move in front of it. Raises `StopIteration` at the beginning.
+        """Return the previous item and move before it. Raises `StopIteration` at the beginning.
 
         >>> db.put(b"ada", b"1815")
         >>> it = db.iterator()
@@ -112,7 +112,7 @@ cdef class Iterator(Scan):
     def take(self, Py_ssize_t n):
         """Return up to `n` next items as a list. It is faster than as many calls of `next`.
 
-        In front of a damaged block it stops early; the next call raises `CorruptionError`.
+        Before a damaged block it stops early; the next call raises `CorruptionError`.
 
         >>> db.put(b"ada", b"1815")
         >>> db.iterator().take(10)
@@ -149,7 +149,7 @@ cdef class Iterator(Scan):
         self.from_key(self.forward, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), True)
 
     def seek_to_start(self):
-        """Move in front of the first item, in the order of the iterator.
+        """Move before the first item, in the order of the iterator.
 
         >>> db.put(b"ada", b"1815")
         >>> it = db.iterator()
@@ -159,7 +159,7 @@ cdef class Iterator(Scan):
         self.start()
 
     def seek_to_stop(self):
-        """Move behind the last item, in the order of the iterator.
+        """Move after the last item, in the order of the iterator.
 
         >>> db.put(b"ada", b"1815")
         >>> it = db.iterator()

@@ -53,7 +53,7 @@ ctypedef struct Lookup:
 # Call before a lookup: its cache misses then overlap. Prefetches the index slots of the memtables. With `to_tables`, and while
 # most gets find their key in a table, prefetches the block of the deepest table too.
 cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexcept nogil
-# Both return an Answer; probe_tables follows where probe_memtables returns ABSENT. With rc.gil_held, a value in a cached block is
+# Both return an Answer; probe_tables follows if probe_memtables returns ABSENT. With rc.gil_held, a value in a cached block is
 # valid until the GIL is released.
 cdef int probe_memtables(const ReadStateC* v, Lookup* q, Counters* counters) noexcept nogil
 cdef int probe_tables(ReadStateC* v, Lookup* q, ReadContext* rc, Counters* counters, Status* st) noexcept nogil

@@ -133,7 +133,7 @@ cdef inline bint slot_holds(const TableSlot* slot, uint64_t key8, const char* ke
 
 
 cdef inline bint key_after_common(const ReadStateC* v, const char* key, size_t klen, uint64_t* key8) noexcept nogil:
-    """Sets *key8 to the 8 bytes after the common prefix. False where the key is outside every table."""
+    """Sets *key8 to the 8 bytes after the common prefix. False if the key is outside every table."""
     cdef size_t shared = v.common_len
     if shared and (klen < shared or memcmp(key, v.common, shared) != 0):
         return False
@@ -250,7 +250,7 @@ cdef int skip_table(const TableSlot* slot, Lookup* q, uint64_t hash, ReadContext
 
 
 cdef inline bint count_read(const TableSlot* slot, bint skip_filter, LevelCounters* c) noexcept nogil:
-    """Counts a table that is read. True where a healthy filter passed: read_table then counts whether it was right."""
+    """Counts a table that is read. True if a healthy filter passed: read_table then counts whether it was right."""
     cdef TableC* t = slot.t
     if not skip_filter and (slot.k or t.filter.usable):
         lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
@@ -487,7 +487,7 @@ cdef inline bint ruled_out(const Pending* p, bint skip_filter) noexcept nogil:
 
 cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counters* counters, LevelCounters* c,
                      Status* st) noexcept nogil:
-    """Probes the table of each pending lookup, in stages whose cache misses overlap. Sets q = NULL where answered."""
+    """Probes the table of each pending lookup, in stages whose cache misses overlap. Sets q = NULL if answered."""
     cdef bint skip_filter
     cdef int i, answer
     cdef Pending* p

@@ -33,9 +33,9 @@ ctypedef struct MergeC:
     Source* sources             # owned
     Source** heap               # owned; the valid sources, next entry on top
     int n_heap
-    int runner_up                  # heap index of the source that follows the top, 0 = none
+    int runner_up               # heap index of the source that follows the top, 0 = none
     bint by_seq                 # of equal keys the larger sequence number is newer, whatever the rank (repair)
-    bint tie                    # the runner_up-up is on the same key as the top
+    bint tie                    # the runner-up is on the same key as the top
     int direction               # 1 forward, -1 backward
     ReadContext* rc             # borrowed
     Status* st                  # borrowed; the first failure ends the merge

@@ -1,25 +1,22 @@
-from libc.stdlib cimport free, qsort, realloc
+from libc.stdlib cimport qsort
 from libc.string cimport memset
 
 from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone
+from lsmkv_ext.port.alloc cimport lsm_free
 from lsmkv_ext.port.atomics cimport lsm_load_ptr
 from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.port.growable cimport array_reserve
 from lsmkv_ext.table.tombstones cimport tombstone_walk_init, tombstone_walk_next
 
 # --- adding ------------------------------------------------------------------------------------------------------------
 
 cdef int fragments_add(Fragments* s, const char* start, size_t start_len, const char* stop, size_t stop_len,
                        uint64_t seq) noexcept nogil:
-    cdef RangeTombstone* grown
     cdef RangeTombstone* d
     if lsm_compare(start, start_len, stop, stop_len) >= 0:
         return 0
-    if s.n == s.capacity:
-        grown = <RangeTombstone*>realloc(s.items, (s.capacity * 2 + 16) * sizeof(RangeTombstone))
-        if grown == NULL:
-            return -1
-        s.items = grown
-        s.capacity = s.capacity * 2 + 16
+    if array_reserve(<void**>&s.items, &s.capacity, s.n + 1, sizeof(RangeTombstone)) != 0:
+        return -1
     d = &s.items[s.n]
     d.start = start
     d.start_len = start_len
@@ -98,29 +95,19 @@ cdef void advance_top(RangeSweep* s) noexcept nogil:
 
 
 cdef int add_source(RangeSweep* s, RangeSource* source) noexcept nogil:
-    cdef RangeSource* grown
     if not source_next(source):
         return 0
-    if s.n_sources == s.cap_sources:
-        grown = <RangeSource*>realloc(s.sources, (s.cap_sources * 2 + 8) * sizeof(RangeSource))
-        if grown == NULL:
-            return -1
-        s.sources = grown
-        s.cap_sources = s.cap_sources * 2 + 8
+    if array_reserve(<void**>&s.sources, &s.cap_sources, s.n_sources + 1, sizeof(RangeSource)) != 0:
+        return -1
     s.sources[s.n_sources] = source[0]
     s.n_sources += 1
     return 0
 
 
 cdef int push_covering(RangeSweep* s, const RangeTombstone* d) noexcept nogil:
-    cdef RangeTombstone* grown
     cdef size_t i, parent
-    if s.n_covering == s.cap_covering:
-        grown = <RangeTombstone*>realloc(s.covering, (s.cap_covering * 2 + 16) * sizeof(RangeTombstone))
-        if grown == NULL:
-            return -1
-        s.covering = grown
-        s.cap_covering = s.cap_covering * 2 + 16
+    if array_reserve(<void**>&s.covering, &s.cap_covering, s.n_covering + 1, sizeof(RangeTombstone)) != 0:
+        return -1
     i = s.n_covering
     s.n_covering += 1
     while i > 0:
@@ -152,7 +139,7 @@ cdef void pop_covering(RangeSweep* s) noexcept nogil:
 
 
 cdef int next_fragment(RangeSweep* s, RangeTombstone* out) noexcept nogil:
-    """The next part of a range that is newest all along: 1, 0 behind the last one, -1 without memory."""
+    """The next part of a range tombstone over which no newer one lies. Returns 1, 0 after the last one, -1 if out of memory."""
     cdef RangeTombstone top
     cdef RangeTombstone* now
     while s.n_covering and lsm_compare(s.covering[0].stop, s.covering[0].stop_len, s.at, s.at_len) <= 0:
@@ -233,8 +220,8 @@ cdef int sweep_begin(RangeSweep* s) noexcept nogil:
 
 cdef void sweep_free(RangeSweep* s) noexcept nogil:
     fragments_free(&s.gathered)
-    free(s.sources)
-    free(s.covering)
+    lsm_free(s.sources)
+    lsm_free(s.covering)
     memset(s, 0, sizeof(RangeSweep))
 
 
@@ -262,7 +249,7 @@ cdef int fragments_flatten(Fragments* s) noexcept nogil:
 
 
 cdef void fragments_free(Fragments* s) noexcept nogil:
-    free(s.items)
+    lsm_free(s.items)
     s.items = NULL
     s.n = 0
     s.capacity = 0

@@ -25,10 +25,6 @@ from lsmkv_ext.table.format cimport (
     FILTER_ALIGN,
     FOOTER_SIZE,
     FRAME_TRAILER,
-    KIND_DATA,
-    KIND_INDEX,
-    KIND_PROPS,
-    KIND_RANGES,
     OPEN_ALLOWANCE,
     PROP_BLOCK_SIZE,
     PROP_COMPRESSION,
@@ -50,6 +46,10 @@ from lsmkv_ext.table.format cimport (
     PROP_SEED,
     PROP_VALUE_BYTES,
     RANGE_COST,
+    SECTION_DATA,
+    SECTION_INDEX,
+    SECTION_PROPS,
+    SECTION_RANGES,
     IndexEntry,
     Properties,
     block_cost,
@@ -174,7 +174,7 @@ cdef int _cut_block(BuilderC* b, Status* st) noexcept nogil:
     b.pending_entries = b.block.n_entries
     if block_builder_finish(&b.block) != ST_OK:
         return fail_memory(st, "block")
-    code = output_emit_frame(&b.out, &b.block.raw, KIND_DATA, b.o.compression, &b.pending_size, st)
+    code = output_emit_frame(&b.out, &b.block.raw, SECTION_DATA, b.o.compression, &b.pending_size, st)
     if code != ST_OK:
         return code
     b.pending = 1
@@ -196,7 +196,7 @@ cdef int _write_large_entry(BuilderC* b, const char* key, size_t klen, const cha
     n = rest.len
     if vlen + n > BLOCK_MAX_RAW:
         return fail_argument(st, "table section too large")
-    if frame_seal_split(val, vlen, rest.data, n, KIND_DATA, output_offset(&b.out)) != 0:
+    if frame_seal_split(val, vlen, rest.data, n, SECTION_DATA, output_offset(&b.out)) != 0:
         return fail_memory(st, "checksum")
     b.pending = 1
     b.pending_entries = 1
@@ -331,7 +331,7 @@ cdef int _write_ranges(BuilderC* b, Status* st) noexcept nogil:
         if _widen_key_range(b, empty, &r) != 0:
             return fail_memory(st, "range tombstones")
         empty = False
-    return output_emit_frame(&b.out, &b.ranges, KIND_RANGES, b.o.compression, &b.footer.ranges.size, st)
+    return output_emit_frame(&b.out, &b.ranges, SECTION_RANGES, b.o.compression, &b.footer.ranges.size, st)
 
 
 # --- filter ----------------------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ cdef int _write_filter(BuilderC* b, Status* st) noexcept nogil:
 cdef int _write_index(BuilderC* b, Status* st) noexcept nogil:
     b.footer.data_end = output_offset(&b.out)
     b.footer.index.at = b.footer.data_end
-    return output_emit_frame(&b.out, &b.index, KIND_INDEX, b.o.compression, &b.footer.index.size, st)
+    return output_emit_frame(&b.out, &b.index, SECTION_INDEX, b.o.compression, &b.footer.index.size, st)
 
 
 cdef void _fill_props(const BuilderC* b, Properties* props) noexcept nogil:
@@ -437,7 +437,7 @@ cdef int _write_props(BuilderC* b, Status* st) noexcept nogil:
     if props_encode(&props, &raw) != 0:
         code = fail_memory(st, "properties")
     else:
-        code = output_emit_frame(&b.out, &raw, KIND_PROPS, b.o.compression, &b.footer.props.size, st)
+        code = output_emit_frame(&b.out, &raw, SECTION_PROPS, b.o.compression, &b.footer.props.size, st)
     buf_free(&raw)
     return code
 

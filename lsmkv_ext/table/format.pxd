@@ -28,12 +28,12 @@ cdef enum:
     OPEN_ALLOWANCE = 16 << 20      # opening a table allocates at most its file size plus this
     RANGE_COST = 2                 # bytes of index that an open table needs per range tombstone, once they are many
     FILTER_ALIGN = 64
-    # kinds of section, for the checksum's seed
-    KIND_DATA = 1
-    KIND_INDEX = 2
-    KIND_RANGES = 3
-    KIND_PROPS = 4
-    KIND_FOOTER = 5
+    # sections, for the seed of their checksums
+    SECTION_DATA = 1
+    SECTION_INDEX = 2
+    SECTION_RANGES = 3
+    SECTION_PROPS = 4
+    SECTION_FOOTER = 5
     # ids of properties
     PROP_N_ENTRIES = 1
     PROP_N_DELETES = 2
@@ -113,8 +113,8 @@ cdef const char* footer_decode(const char* p, uint64_t end, Footer* out, uint64_
 # --- properties ------------------------------------------------------------------------------------------------------
 
 ctypedef struct Properties:
-    uint64_t numbers[PROP_COUNT]   # by id; 0 where missing
-    const char* smallest           # borrowed; NULL where missing
+    uint64_t numbers[PROP_COUNT]   # by id; 0 if missing
+    const char* smallest           # borrowed; NULL if missing
     size_t smallest_len
     const char* largest
     size_t largest_len
@@ -137,7 +137,7 @@ cdef enum:
     MIN_INDEX_ENTRY = 4            # bytes: four lengths of one byte each
 
 cdef int index_entry_encode(const IndexEntry* e, GrowBuf* out) noexcept nogil    # -1: out of memory
-# Returns the byte after it, or NULL where it is malformed. The caller checks `shared`.
+# Returns the byte after it, or NULL if it is malformed. The caller checks `shared`.
 cdef const char* index_entry_decode(const char* p, const char* end, IndexEntry* e) noexcept nogil
 
 
@@ -167,7 +167,7 @@ cdef int ranges_sort(GrowBuf* section, size_t n) noexcept nogil
 
 
 cdef inline const char* range_decode(const char* p, const char* end, RangeTombstone* r) noexcept nogil:
-    """Returns the byte after it, or NULL where it is malformed. The caller checks start < stop."""
+    """Returns the byte after it, or NULL if it is malformed. The caller checks start < stop."""
     cdef uint64_t start_len, stop_len
     p = get_varint(p, end, &start_len)
     if p != NULL:

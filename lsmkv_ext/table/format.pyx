@@ -23,18 +23,18 @@ cdef extern from * nogil:
 
 # --- frames ----------------------------------------------------------------------------------------------------------
 
-cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int section_kind, uint64_t offset) noexcept nogil:
+cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int section, uint64_t offset) noexcept nogil:
     cdef uint64_t checksum = 0
     put_u32(rest + n, <uint32_t>(front_len + n))
     rest[n + 4] = FRAME_STORED
-    if xxh3_pair(front, front_len, rest, n + 5, section_seed(section_kind, offset), &checksum) != 0:
+    if xxh3_pair(front, front_len, rest, n + 5, section_seed(section, offset), &checksum) != 0:
         return -1
     put_u32(rest + n + 5, <uint32_t>checksum)
     return 0
 
 
-cdef const char* frame_check(const char* frame, size_t n, int section_kind, uint64_t offset, Frame* out) noexcept nogil:
-    if n < FRAME_TRAILER or get_u32(frame + n - 4) != <uint32_t>xxh3(frame, n - 4, section_seed(section_kind, offset)):
+cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t offset, Frame* out) noexcept nogil:
+    if n < FRAME_TRAILER or get_u32(frame + n - 4) != <uint32_t>xxh3(frame, n - 4, section_seed(section, offset)):
         return "checksum mismatch"
     out.payload = frame
     out.payload_len = n - FRAME_TRAILER
@@ -60,7 +60,7 @@ cdef const char* frame_unpack(const Frame* f, char* raw) noexcept nogil:
 # --- footer ----------------------------------------------------------------------------------------------------------
 
 cdef inline uint64_t _footer_checksum(const char* p) noexcept nogil:
-    return xxh3(p + FOOTER_FILTER_HEADER, SUM_AT - FOOTER_FILTER_HEADER, section_seed(KIND_FOOTER, 0))
+    return xxh3(p + FOOTER_FILTER_HEADER, SUM_AT - FOOTER_FILTER_HEADER, section_seed(SECTION_FOOTER, 0))
 
 
 cdef inline char* _put_section(char* p, const Section* s) noexcept nogil:

@@ -34,5 +34,5 @@ cdef int table_iter_seek_last(TableIter* it) noexcept nogil
 cdef int table_iter_seek(TableIter* it, const char* key, size_t klen) noexcept nogil             # first >= key
 # The last entry <= key, or < key.
 cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, bint inclusive) noexcept nogil
-cdef int table_iter_next(TableIter* it) noexcept nogil                     # next and prev do nothing where it is on no entry
+cdef int table_iter_next(TableIter* it) noexcept nogil                     # next and prev do nothing if it is on no entry
 cdef int table_iter_prev(TableIter* it) noexcept nogil

@@ -16,9 +16,6 @@ from lsmkv_ext.table.format cimport (
     FOOTER_SIZE,
     FRAME_STORED,
     FRAME_TRAILER,
-    KIND_INDEX,
-    KIND_PROPS,
-    KIND_RANGES,
     MIN_INDEX_ENTRY,
     OPEN_ALLOWANCE,
     PROP_DATA_BYTES,
@@ -32,6 +29,9 @@ from lsmkv_ext.table.format cimport (
     PROP_N_ENTRIES,
     PROP_N_RANGE_TOMBSTONES,
     PROP_SEED,
+    SECTION_INDEX,
+    SECTION_PROPS,
+    SECTION_RANGES,
     Frame,
     IndexEntry,
     Section,
@@ -75,7 +75,7 @@ cdef void _release(TableC* t, void* p, uint64_t n) noexcept nogil:
         lsm_free(p)
 
 
-cdef int _read_section(TableC* t, const Section* s, int section_kind, char** raw, size_t* raw_len, Status* st) noexcept nogil:
+cdef int _read_section(TableC* t, const Section* s, int section, char** raw, size_t* raw_len, Status* st) noexcept nogil:
     """Reads, checks and unpacks one framed section into memory that the caller owns. (An uncompressed one keeps its trailer.)"""
     cdef Frame f
     cdef const char* problem = NULL
@@ -87,7 +87,7 @@ cdef int _read_section(TableC* t, const Section* s, int section_kind, char** raw
         return st.code
     code = table_pread(t, frame, s.size, s.at, st)
     if code == ST_OK:
-        problem = frame_check(frame, s.size, section_kind, s.at, &f)
+        problem = frame_check(frame, s.size, section, s.at, &f)
         if problem == NULL:
             raw_len[0] = f.raw_size
             if f.compression == FRAME_STORED:
@@ -126,7 +126,7 @@ cdef int _read_props(TableC* t, Status* st) noexcept nogil:
     cdef uint64_t* numbers = t.props.numbers
     cdef uint64_t n_blocks
     cdef size_t n
-    cdef int code = _read_section(t, &t.footer.props, KIND_PROPS, &t.props_bytes, &n, st)
+    cdef int code = _read_section(t, &t.footer.props, SECTION_PROPS, &t.props_bytes, &n, st)
     if code != ST_OK:
         return code
     t.memory += n
@@ -177,7 +177,7 @@ cdef uint64_t _measure_index(TableC* t, const char* p, size_t n) noexcept nogil:
 
 
 cdef int _fill_index(TableC* t, const char* p, size_t n) noexcept nogil:
-    """Decodes the separators, without their common prefix; -1 where they are not increasing."""
+    """Decodes the separators, without their common prefix; -1 if they are not increasing."""
     cdef const char* end = p + n
     cdef uint64_t at = 0
     cdef uint64_t before = 0
@@ -272,7 +272,7 @@ cdef int _decode_index(TableC* t, const char* raw, size_t n, Status* st) noexcep
 cdef int _read_index(TableC* t, Status* st) noexcept nogil:
     cdef char* raw
     cdef size_t n
-    cdef int code = _read_section(t, &t.footer.index, KIND_INDEX, &raw, &n, st)
+    cdef int code = _read_section(t, &t.footer.index, SECTION_INDEX, &raw, &n, st)
     if code == ST_OK:
         code = _decode_index(t, raw, n, st)
     _release(t, raw, n)
@@ -304,7 +304,7 @@ cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
         if t.props.numbers[PROP_N_RANGE_TOMBSTONES] != 0:
             return fail_corrupt(st, "range tombstones missing", t.number, t.footer.ranges.at)
         return ST_OK
-    code = _read_section(t, &t.footer.ranges, KIND_RANGES, &raw, &n, st)
+    code = _read_section(t, &t.footer.ranges, SECTION_RANGES, &raw, &n, st)
     if code == ST_OK:
         code = _decode_ranges(t, raw, n, st)
     _release(t, raw, n)

@@ -102,7 +102,7 @@ cdef int output_emit(TableOutput* o, const char* p, size_t n, Status* st) noexce
     return ST_OK
 
 
-cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int section_kind, int compression, uint64_t* size, Status* st) noexcept nogil:
+cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int section, int compression, uint64_t* size, Status* st) noexcept nogil:
     cdef GrowBuf* payload = raw
     cdef uint8_t used = FRAME_STORED
     cdef size_t n = raw.len
@@ -119,7 +119,7 @@ cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int section_kind, int c
             n = <size_t>packed
     if buf_reserve(raw, FRAME_TRAILER) != 0:
         return fail_memory(st, "block trailer")
-    frame_seal(payload.data, n, <uint32_t>raw.len, used, section_kind, output_offset(o))
+    frame_seal(payload.data, n, <uint32_t>raw.len, used, section, output_offset(o))
     size[0] = n + FRAME_TRAILER
     return output_emit(o, payload.data, n + FRAME_TRAILER, st)
 

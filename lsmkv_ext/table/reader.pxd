@@ -1,5 +1,5 @@
-# An open SSTable: decoded index with pointers to cached blocks, resident filter; finds, reads and decodes blocks, and gets.
-# table/open.pxd opens it.
+# An open table: its decoded index with pointers to cached blocks, and its resident filter. Finds, reads and decodes blocks; looks
+# up keys. table/open.pxd opens it.
 #
 # A TableC is immutable after open except for the cached block pointers, the descriptor and `wasted`. The Python class Table owns
 # it; nogil code borrows the pointer while a caller (a read state, a job, an iterator) holds the object.

@@ -9,7 +9,7 @@ from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.file cimport file_pread
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt, fail_io, fail_memory
-from lsmkv_ext.table.format cimport FRAME_STORED, KIND_DATA, Frame, frame_check, frame_unpack
+from lsmkv_ext.table.format cimport FRAME_STORED, SECTION_DATA, Frame, frame_check, frame_unpack
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyThreadState:
@@ -144,7 +144,7 @@ cdef int _unpack_block(TableC* t, const Frame* f, uint64_t offset, bint pooled, 
 cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, bint pooled, BlockC** out,
                             Status* st) noexcept nogil:
     cdef Frame f
-    cdef const char* problem = frame_check(frame, n, KIND_DATA, offset, &f)
+    cdef const char* problem = frame_check(frame, n, SECTION_DATA, offset, &f)
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, offset)
     return _unpack_block(t, &f, offset, pooled, out, st)
@@ -165,7 +165,7 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
         return fail_memory(st, "block")
     code = table_pread(t, b.data, n, offset, st)
     if code == ST_OK:
-        problem = frame_check(b.data, n, KIND_DATA, offset, &f)
+        problem = frame_check(b.data, n, SECTION_DATA, offset, &f)
         if problem != NULL:
             code = fail_corrupt(st, problem, t.number, offset)
         elif f.compression == FRAME_STORED:

@@ -39,8 +39,6 @@ from lsmkv_ext.table.builder cimport (
     builder_open,
 )
 from lsmkv_ext.table.format cimport (
-    KIND_DATA,
-    KIND_INDEX,
     PROP_BLOCK_SIZE,
     PROP_COMPRESSION,
     PROP_KEY_BYTES,
@@ -48,6 +46,8 @@ from lsmkv_ext.table.format cimport (
     PROP_MIN_SEQ,
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
+    SECTION_DATA,
+    SECTION_INDEX,
     Frame,
     IndexEntry,
     RangeTombstone,
@@ -135,7 +135,7 @@ cdef int _load_index(TableC* t, Copy* c, Status* st) noexcept nogil:
     code = table_pread(t, c.chunk.data, t.footer.index.size, t.footer.index.at, st)
     if code != ST_OK:
         return code
-    problem = frame_check(c.chunk.data, t.footer.index.size, KIND_INDEX, t.footer.index.at, &f)
+    problem = frame_check(c.chunk.data, t.footer.index.size, SECTION_INDEX, t.footer.index.at, &f)
     if problem == NULL:
         if buf_reserve(&c.index, <size_t>f.raw_size + 1) != 0:
             return fail_memory(st, "index")
@@ -156,7 +156,7 @@ cdef int _check_block(TableC* t, uint32_t i, const char* frame, Copy* c, uint64_
     if c.index_next == NULL:
         return fail_corrupt(st, "malformed index", t.number, t.footer.index.at)
     n_entries[0] = e.n_entries
-    problem = frame_check(frame, t.offsets[i + 1] - t.offsets[i], KIND_DATA, t.offsets[i], &f)
+    problem = frame_check(frame, t.offsets[i + 1] - t.offsets[i], SECTION_DATA, t.offsets[i], &f)
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, t.offsets[i])
     return ST_OK

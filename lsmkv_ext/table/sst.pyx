@@ -263,7 +263,7 @@ cdef class SSTWriter:
         return self._summary
 
     def finish(self):
-        """Write filter, index and footer, and sync the file and its folder. Returns the properties of the table.
+        """Write filter, index and footer, and sync the file and its directory. Returns the properties of the table.
 
         Raises `IOError` if the disk fails.
 
@@ -274,8 +274,8 @@ cdef class SSTWriter:
         """
         cdef TableMetaC meta
         cdef Status st
-        cdef bytes folder = os.fsencode(os.path.dirname(self._path))
-        cdef const char* name = folder
+        cdef bytes directory = os.fsencode(os.path.dirname(self._path))
+        cdef const char* name = directory
         cdef BuilderC* b
         cdef int code, err
         self._check_open()
@@ -293,8 +293,8 @@ cdef class SSTWriter:
         finally:
             free(b)
         if err != 0:
-            fail_io(&st, "fsync of a folder", err)
-            raise_status(&st, os.fsdecode(folder))
+            fail_io(&st, "fsync of a directory", err)
+            raise_status(&st, os.fsdecode(directory))
         return self._summary
 
     def abort(self):

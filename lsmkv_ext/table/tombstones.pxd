@@ -1,7 +1,7 @@
 # The range tombstones of an open table: packed, sorted by start, then newest first. A table may have hundreds of thousands, so
 # each takes few bytes, and only every 2^shift-th has its offset in `places`, for the binary search.
 #
-# Packed: varint start length + 1, or 0 where it starts at the stop of the one before it, as most fragments do; varint stop
+# Packed: varint start length + 1, or 0 if it starts at the stop of the one before it, as most fragments do; varint stop
 # length; varint sequence number - base; start, unless 0; stop.
 #
 # Immutable after tombstones_pack. The table owns the memory; walks and results borrow keys from it.
@@ -38,7 +38,7 @@ cdef uint64_t tombstones_cover(const Tombstones* s, const char* key, size_t klen
 
 
 cdef inline const char* tombstone_unpack(const char* p, const char* end, uint64_t base, RangeTombstone* r) noexcept nogil:
-    """Decodes one into *r, which holds the one before it. Returns the byte after it, or NULL where it is malformed."""
+    """Decodes one into *r, which holds the one before it. Returns the byte after it, or NULL if it is malformed."""
     cdef uint64_t start_len, stop_len, seq
     p = get_varint(p, end, &start_len)
     if p != NULL:

@@ -18,7 +18,7 @@ cdef inline bint _has_place(const Tombstones* s, uint64_t i) noexcept nogil:
 
 cdef inline uint64_t _start_field(const Tombstones* s, uint64_t i, const RangeTombstone* r,
                                   const RangeTombstone* before) noexcept nogil:
-    """Returns the packed start length of the i-th: 0 where it starts at the stop before it and has no place."""
+    """Returns the packed start length of the i-th: 0 if it starts at the stop before it and has no place."""
     if not _has_place(s, i) and lsm_compare(r.start, r.start_len, before.stop, before.stop_len) == 0:
         return 0
     return r.start_len + 1

@@ -68,7 +68,7 @@ cdef bint _misplaced(TableC* t, uint32_t block, const Entry* e) noexcept nogil:
 
 cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it, GrowBuf* last,
                       Totals* n) noexcept nogil:
-    """Returns the problems of the block's entries, ORed together; -1 without memory."""
+    """Returns the problems of the block's entries, ORed together; -1 if out of memory."""
     cdef int found = 0
     cdef uint32_t i = 0
     if block_iter_set(it, b) != ST_OK:
@@ -122,7 +122,7 @@ cdef list _compare_totals(TableC* t, Totals* n):
 
 cdef bint _verify_block(Table table, uint32_t i, bint deep, BlockIter* it, GrowBuf* last, Totals* n,
                         list out) except -1:
-    """Appends findings to `out`. Returns False where the block cannot be read at all."""
+    """Appends findings to `out`. Returns False if the block cannot be read at all."""
     cdef TableC* t = table.c
     cdef ReadContext rc
     cdef Status st

@@ -145,7 +145,7 @@ cdef inline void record_seal(char* record, size_t n, uint64_t number, uint64_t o
 
 
 cdef inline bint header_decode(const char* header, uint64_t number, uint64_t offset, LogRecord* record) noexcept nogil:
-    """Fills *record except for the payload; False where the checksum does not match."""
+    """Fills *record except for the payload; False if the checksum does not match."""
     if get_u32(header) != header_checksum(header, number, offset):
         return False
     record.offset = offset

@@ -26,7 +26,7 @@ cdef int log_read_head(LogFile* file, uint64_t number, Status* st) noexcept nogi
 # Reads the record at file.offset. Returns NULL and *record, whose payload is in the window until the next read; or why there is
 # no record: "" at the clean end of the log. A failed read is in *st.
 cdef const char* log_read_record(LogFile* file, LogRecord* record, Status* st) noexcept nogil
-# Returns 1 where only zeros follow `at`, 0 where something else does, -1 with *st set. Skips holes of the file: a hostile log may
+# Returns 1 if only zeros follow `at`, 0 if something else does, -1 with *st set. Skips holes of the file: a hostile log may
 # claim a terabyte.
 cdef int log_blank_from(LogFile* file, uint64_t at, Status* st) noexcept nogil
 # Frees a window larger than the usual one. Payloads in it become invalid.

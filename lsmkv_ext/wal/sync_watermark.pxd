@@ -9,7 +9,7 @@
 from libc.stdint cimport uint64_t
 
 ctypedef struct WatermarkC:
-    char* page              # owned mapping; NULL where the file system cannot map: then logs store the offset in their heads
+    char* page              # owned mapping; NULL if the file system cannot map: then logs store the offset in their heads
     uint64_t count          # of the newest slot
 
 cdef void watermark_store(WatermarkC* watermark, uint64_t number, uint64_t synced) noexcept nogil

@@ -71,7 +71,7 @@ cdef int fail_open(Status* st, int err) noexcept nogil:
 
 
 cdef class SyncWatermark:
-    """The file at `path`, mapped; created where it is missing. Opening it does not change the watermark."""
+    """The file at `path`, mapped; created if it is missing. Opening it does not change the watermark."""
 
     def __cinit__(self, path):
         cdef bytes encoded = os.fsencode(path)
@@ -131,7 +131,7 @@ cdef int load(path, char* page) except -1:
 
 
 def read_watermark(path):
-    """Return (log number, known-synced offset), or None where there is no good watermark."""
+    """Return (log number, known-synced offset), or None if there is no good watermark."""
     cdef SlotLayout slots = layout()
     cdef SyncSlot newest
     cdef char page[PAGE]
@@ -140,7 +140,7 @@ def read_watermark(path):
 
 
 def read_watermark_beside(log_path):
-    """Return the watermark in the folder of a log; see read_watermark. What is not a regular file has none."""
+    """Return the watermark in the directory of a log; see read_watermark. What is not a regular file has none."""
     try:
         return read_watermark(os.path.join(os.path.dirname(log_path), NAME))
     except CorruptionError:

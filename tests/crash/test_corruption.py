@@ -85,7 +85,7 @@ def moved(cursor, move):
 
 @pytest.mark.parametrize("victim", [1, 2, 7, 60, -2])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_scan_raised_before_it_delivered_the_entries_in_front_of_the_damage(database, victim, reverse):
+def test_a_scan_returns_the_entries_before_the_damage_first(database, victim, reverse):
     table = only_table(database)
     blocks = layout(table)
     below, victim = blocks[victim - 1]["separator"], blocks[victim]

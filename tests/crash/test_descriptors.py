@@ -100,7 +100,7 @@ def run(request, tmp_path_factory):
     return json.loads(report.read_text()), opens
 
 
-def test_every_kind_of_file_was_opened(run):
+def test_every_kind_of_file_is_opened(run):
     """Or the tests below would prove nothing."""
     opened = {os.path.basename(r.path) for r in run[1]}
     assert {"LOCK", "CURRENT", "CURRENT.tmp", "OPTIONS", "OPTIONS.tmp", "STATS.tmp"} <= opened

@@ -156,7 +156,7 @@ def measure(how: str, path: Path, warm: Path) -> list[str]:
 
 @pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer takes memory of its own")
 @pytest.mark.parametrize(("shape", "how", "batch"), CASES)
-def test_a_log_of_tiny_operations_took_ten_times_its_size_in_memory(place, shape, how, batch):
+def test_a_log_of_tiny_operations_is_replayed_in_bounded_memory(place, shape, how, batch):
     victim, log, warm = place
     # Printing takes ten times as long; a quarter is still far beyond the limit if it is gathered before it is printed.
     write_log(log, SHAPES[shape](COUNT // 4 if how == "dump" else COUNT), batch)
@@ -193,7 +193,7 @@ LARGE: dict[str, tuple[int, tuple[int, ...]]] = {
 @pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer takes memory of its own")
 @pytest.mark.parametrize("how", ["w", "r", "repair"])
 @pytest.mark.parametrize("case", LARGE)
-def test_one_large_write_was_in_memory_three_times_when_it_was_recovered(place, case, how):
+def test_one_large_write_is_in_memory_once_during_recovery(place, case, how):
     victim, log, warm = place
     tiny, sizes = LARGE[case]
     write_log(log, chain(puts(tiny), (large_put(n, size) for n, size in enumerate(sizes))), ONE_BATCH)
@@ -226,7 +226,7 @@ def test_values_that_move_piece_by_piece_arrive_whole(place, monkeypatch, slack)
             assert db[b"aaa"] == b"a" and number(0) not in db and len(db) == len(values) + 2 + 49
 
 
-def test_a_log_that_claims_a_terabyte_was_read_to_its_end(place):
+def test_a_log_that_claims_a_terabyte_is_not_read_to_its_end(place):
     """Holes are not read: a log is allocated far ahead, and its size proves nothing."""
     victim, log, _ = place
     os.truncate(log, 1 << 40)
@@ -265,7 +265,7 @@ def test_a_batch_that_recovery_cut_in_two_is_whole(place, monkeypatch):
         assert len(db) == 3002
 
 
-def test_impossible_sequence_numbers_made_repair_fail(place):
+def test_repair_copes_with_impossible_sequence_numbers(place):
     """The table that repair wants to write cannot hold them: the record is refused when the log is checked."""
     victim, log, _ = place
     log.unlink()

@@ -82,7 +82,7 @@ def test_failed_batches_leave_a_choice_per_key_but_not_half_a_batch(tmp_path):
     assert problems(a="0", b="0", c="2", d="9")
 
 
-def test_a_range_delete_reaches_only_its_range():
+def test_delete_range_reaches_only_its_range():
     model = {b"a": b"", b"b": b"", b"c": b""}
     oracle.apply(model, [(b"r", b"a", b"c")])
     assert model == {b"c": b""}
@@ -121,7 +121,7 @@ def test_acknowledgements_of_a_dying_file_system_do_not_count(tmp_path):
     assert [entry.status for entry in oracle.read(tmp_path / "oracle")] == [oracle.PENDING, oracle.ACKED]
 
 
-def test_a_writer_that_started_took_the_mark_of_a_power_cut_away(tmp_path, monkeypatch):
+def test_a_writer_that_starts_keeps_the_mark_of_a_power_cut(tmp_path, monkeypatch):
     """What the dying file system then acknowledged counted as synced."""
     path = tmp_path / "book"
     oracle.Writer(path).opened()

@@ -28,7 +28,7 @@ def left_by_a_kill(lab, folder):
 
 @pytest.mark.parametrize("slack", [None, PIECES])
 @pytest.mark.parametrize(("ops", "err"), [(mask(Op.OPEN), errno.EMFILE), (SYNCS, errno.EIO)])
-def test_a_failed_open_unlinked_the_manifest_or_table_that_current_already_named(lab, folder, ops, err, slack):
+def test_a_failed_open_keeps_the_manifest_and_tables_that_current_names(lab, folder, ops, err, slack):
     """The folder could not be opened, or not be synced, after CURRENT had been renamed: the new manifest and
     the table of the replayed log were removed as if nobody knew them."""
     call = left_by_a_kill(lab, folder)
@@ -49,7 +49,7 @@ def test_a_failed_open_unlinked_the_manifest_or_table_that_current_already_named
     assert nth > 5
 
 
-def test_an_unsynced_log_head_made_the_next_open_fail_after_a_power_cut(lab, folder):
+def test_an_unsynced_log_head_is_no_error_after_a_power_cut(lab, folder):
     """The head page was lost while later pages survived. Now the head is synced before the log has its name,
     so a log that starts with zeros is damage and nothing else."""
     with lsmkv.open(folder / "db", **TINY) as db:
@@ -66,7 +66,7 @@ def test_an_unsynced_log_head_made_the_next_open_fail_after_a_power_cut(lab, fol
     assert not list((folder / "image").glob("*.tmp"))
 
 
-def test_a_close_while_an_iterator_was_being_made_crashed(lab, folder):
+def test_a_close_waits_for_an_iterator_that_is_being_made(lab, folder):
     """Sorting the memtable for it let the GIL go uncounted, so that close emptied the half-made iterator."""
     for number in range(5):
         call = {"folder": str(folder / str(number)), "delay": number / 100}
@@ -75,14 +75,14 @@ def test_a_close_while_an_iterator_was_being_made_crashed(lab, folder):
         assert outcome.value == []
 
 
-def test_a_close_while_a_writer_rotated_the_log_crashed(lab, folder):
+def test_a_close_waits_for_a_rotation(lab, folder):
     """The rotation was not in flight for close, which took the view from under it."""
     outcome = lab.run("close_during_rotation", folder=str(folder / "db"), options=TINY)
     assert outcome.ok, outcome.words()
     assert outcome.value == []
 
 
-def test_writers_that_rotate_all_the_time_kept_a_close_waiting(folder):
+def test_a_close_is_not_starved_by_writers_that_rotate(folder):
     """Who gave the writer's turn back could take it again before the next in the queue had the GIL."""
     with lsmkv.open(folder / "db", **TINY) as db:
         order = []
@@ -102,7 +102,7 @@ def test_writers_that_rotate_all_the_time_kept_a_close_waiting(folder):
         assert order == ["the one who waited", "the one who had it before"]
 
 
-def test_a_compressed_block_of_a_few_kilobytes_could_ask_for_a_gigabyte(folder):
+def test_a_small_compressed_block_cannot_ask_for_a_gigabyte(folder):
     """The raw size of an LZ4 frame was bounded by its payload alone; now 48 MiB is the limit, and what is
     larger is stored as it is."""
     value = bytes(50 << 20)

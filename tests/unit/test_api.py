@@ -169,7 +169,7 @@ def test_checksums_are_verified_whatever_is_asked_for(tmp_path, verify_checksums
 
 
 @pytest.mark.parametrize(("transaction", "expected"), [(True, None), (False, b"1")])
-def test_a_batch_whose_block_raised(db, transaction, expected):
+def test_a_batch_whose_block_raises_is_dropped(db, transaction, expected):
     with pytest.raises(ZeroDivisionError), db.write_batch(transaction=transaction) as batch:
         batch.put(b"a", b"1")
         raise ZeroDivisionError

@@ -366,7 +366,7 @@ def test_explain_names_each_step(rig):
     assert not rig._explain(b"b")["found"]
 
 
-def test_explain_tells_a_delete_from_a_range_delete(rig):
+def test_explain_tells_a_tombstone_from_a_range_tombstone(rig):
     for key in b"a", b"b", b"c":
         rig.put(key, b"1")
     rig.delete(b"a")
@@ -396,7 +396,7 @@ def test_a_snapshot_explains_what_it_sees(rig):
         assert rig._explain(b"a")["steps"][0]["sequence"] == 2
 
 
-def test_poisoned_engine_reads_on(rig):
+def test_a_read_only_engine_still_reads(rig):
     from lsmkv_ext.errors import ReadOnlyError
 
     rig.put(b"a", b"1")

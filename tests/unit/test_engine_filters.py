@@ -484,7 +484,7 @@ def test_no_block_is_opened_where_no_filter_is_wanted(tmp_path):
     assert {k: copy.properties[k] for k in same} == {k: table.properties[k] for k in same}
 
 
-def test_rebuilding_an_ingested_table_made_its_range_deletes_newer_than_its_entries(tmp_path):
+def test_a_rebuilt_ingested_table_keeps_its_entries_above_its_range_tombstones(tmp_path):
     """They were written with the number of the ingest: verify called that damage, and a repair without a manifest
     believed it.
     """

@@ -1,6 +1,9 @@
+import ast
 import copy
 import dataclasses
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +118,17 @@ def test_every_flipped_byte_of_the_file_is_noticed():
     for size in range(len(data)):
         with pytest.raises(CorruptionError):
             Options.decode(data[:size])
+
+
+def test_the_page_of_options_lists_each_one_with_its_default():
+    page = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    rows = {
+        name: (default, live) for name, default, live in re.findall(r"^\| `(\w+)` \| (.+?) \| (\w+) \|", page, re.M)
+    }
+    assert rows.keys() == {field.name for field in dataclasses.fields(Options)}
+    units = {"KiB": 1 << 10, "MiB": 1 << 20}
+    for field in dataclasses.fields(Options):
+        default, live = rows[field.name]
+        number, _, unit = default.partition(" ")
+        assert (int(number) * units[unit] if unit else ast.literal_eval(default.strip("`"))) == field.default
+        assert live == ("yes" if field.name in LIVE else "no")

@@ -84,7 +84,7 @@ def test_both_planes_count_the_same_levels(db):
         db.rebuild_filters(MAX_LEVELS)
 
 
-def test_a_shift_between_two_looks_at_the_tree_lost_a_delete(tmp_path, monkeypatch):
+def test_a_shift_during_a_compaction_loses_no_tombstone(tmp_path, monkeypatch):
     """The compaction took its output level from after the shift and the files below from before it."""
     with lsmkv.open(tmp_path / "db") as db:
         versions = db._versions

@@ -7,7 +7,7 @@ import lsmkv
 
 
 @pytest.mark.parametrize(("level", "error"), [(-1, ValueError), (7, ValueError), ("a", TypeError)])
-def test_rebuild_filters_took_levels_that_do_not_exist(db, level, error):
+def test_rebuild_filters_refuses_levels_that_do_not_exist(db, level, error):
     with pytest.raises(error, match=r"level|integer"):
         db.rebuild_filters(level)
 

@@ -59,7 +59,7 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
         assert db._scheduler.claims.suspended == 0
 
 
-def test_compact_range_waited_for_a_compaction_whose_work_it_did_once_more(tmp_path, monkeypatch):
+def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monkeypatch):
     """One that runs in the background, in one thread, is given up for the one that was asked for."""
     begun, patience = threading.Event(), 10.0
 
@@ -130,7 +130,7 @@ def given_up(monkeypatch):
     return plans
 
 
-def test_a_compaction_that_was_given_up_claimed_its_table_again(tmp_path, monkeypatch, given_up):
+def test_a_superseded_compaction_does_not_claim_its_table_again(tmp_path, monkeypatch, given_up):
     """`compact_range` goes on only after the automatic thread has made its next choice."""
     run_plan = Jobs._run_plan
 
@@ -222,7 +222,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         assert str(pick(steps, version, [])) == step
 
 
-def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_given_up(tmp_path, given_up):
+def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_superseded(tmp_path, given_up):
     with lsmkv.open(tmp_path / "db") as db:
         scheduler = db._scheduler
         version = tree("L0: 9[a-z]\nL1: 1[a-c]")
@@ -278,7 +278,7 @@ def test_several_compact_ranges_beside_writers_that_are_stopped_again_and_again(
         assert db.background.errors == 0
 
 
-def test_compact_range_after_a_range_delete_gives_up_little(tmp_path, given_up):
+def test_compact_range_after_delete_range_supersedes_little(tmp_path, given_up):
     with lsmkv.open(tmp_path / "db") as db:
         fill_and_delete_half(db, 20_000, 1000)
         db.compact_range()
@@ -287,7 +287,7 @@ def test_compact_range_after_a_range_delete_gives_up_little(tmp_path, given_up):
 
 
 @pytest.mark.parametrize("error", [lsmkv.CorruptionError("damage"), SyncError(5, "fsync")])
-def test_an_error_of_a_compaction_that_was_given_up_passed_for_the_giving_up(tmp_path, error):
+def test_an_error_of_a_superseded_compaction_is_raised(tmp_path, error):
     class Failing:
         def cancel(self):
             pass

@@ -25,7 +25,7 @@ def test_back_pressure_is_counted(path):
         assert stalls.stop_seconds > 0
 
 
-def test_many_short_opens_piled_up_l0_without_end(path):
+def test_an_open_stops_writers_if_l0_is_over_its_trigger(path):
     """The stop was not looked at when the database was opened, and each close ended the compaction under way."""
     lax = {"l0_compaction_trigger": 50, "l0_slowdown_trigger": 50, "l0_stop_trigger": 50}
     with lsmkv.open(path, **lax) as db:
@@ -39,7 +39,7 @@ def test_many_short_opens_piled_up_l0_without_end(path):
         assert len(db._versions.current.levels[0]) < 5
 
 
-def test_a_large_write_that_was_slowed_down_slept_on_after_a_close(path):
+def test_a_close_ends_the_delay_of_a_large_write(path):
     db = lsmkv.open(path)
     db._engine.set_delay(500_000)  # per KiB: sixteen seconds
     refused = []

@@ -177,7 +177,7 @@ class Announcing:
         self.part.cancel()
 
 
-def test_a_cancelled_split_job_leaves_nothing_behind(tmp_path, small_parts):
+def test_a_cancelled_subcompaction_leaves_nothing_behind(tmp_path, small_parts):
     table = make_table(tmp_path, "a.sst", numbered(5000))
     before = sorted(path.name for path in tmp_path.iterdir())
     discarded = []
@@ -219,7 +219,7 @@ def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_parts, 
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_database_that_was_collected_in_a_thread_of_a_part_waited_for_itself(tmp_path, small_parts, monkeypatch):
+def test_a_database_collected_in_a_subcompaction_thread_does_not_wait_for_itself(tmp_path, small_parts, monkeypatch):
     path = tmp_path / "db"
     db = lsmkv.open(path, max_background_jobs=2)
     for low in (0, 300):  # two tables that overlap, so that they are merged

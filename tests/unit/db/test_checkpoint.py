@@ -50,7 +50,7 @@ def test_checkpoint_of_an_empty_database(path, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["link_or_copy", "write_current", "sync_directory"])
-def test_a_killed_checkpoint_blocked_its_destination_for_ever(path, tmp_path, moment):
+def test_a_checkpoint_removes_the_remains_of_a_killed_one(path, tmp_path, moment):
     code = f"""
 import os, lsmkv
 from lsmkv import checkpoint

@@ -26,7 +26,7 @@ def release_writer(db, thread):
     thread.join()
 
 
-def test_a_batch_that_was_filled_while_it_was_written_crashed(db):
+def test_a_batch_cannot_change_while_it_is_written(db):
     batch = db.write_batch()
     batch.put(b"a", b"1")
     other = db.write_batch()
@@ -66,7 +66,7 @@ def test_a_batch_can_be_changed_after_a_write_that_failed(db):
 
 
 @pytest.mark.parametrize("write", ["put", "delete"])
-def test_a_key_that_changed_while_its_write_waited_was_not_found(db, write):
+def test_a_key_that_changes_while_its_write_waits_is_copied_first(db, write):
     db.put(b"one", b"1")
     db.put(b"two", b"2")
     key = bytearray(b"one")
@@ -79,7 +79,7 @@ def test_a_key_that_changed_while_its_write_waited_was_not_found(db, write):
     assert db.get(b"two") == b"2"
 
 
-def test_multi_get_read_a_list_that_changed_meanwhile(db):
+def test_multi_get_copies_a_list_that_changes_meanwhile(db):
     """A collection of garbage, which may run any code, while a key was turned into bytes."""
     fill(db, 100)
     asked = [bytearray(b"key%06d" % i) for i in range(100)]

@@ -71,7 +71,7 @@ def test_without_a_log_close_flushes(path):
         lambda db, sync: write_one_batch(db, sync),
     ],
 )
-def test_a_synced_write_without_a_log_returned_and_was_not_durable(path, write):
+def test_a_synced_write_without_a_log_is_refused(path, write):
     with lsmkv.open(path, wal=None) as db:
         db[b"kept"] = b"1"
         with pytest.raises(lsmkv.OptionError, match="no log to sync"):
@@ -126,7 +126,7 @@ def write_nothing(db):
         pass
 
 
-def test_writes_beyond_the_last_sequence_number_were_dropped_at_the_next_open(path):
+def test_writes_beyond_the_last_sequence_number_are_refused(path):
     path.mkdir()
     with lsmkv.SSTWriter(path / "000005.sst") as table:
         table.put(b"a", b"1", seq=(1 << 62) - 3)

@@ -44,7 +44,7 @@ os._exit(1 if any("db" in name for name in taken) else 0)
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_strangers_in_the_folder_are_left_alone(path):
+def test_foreign_files_in_the_directory_are_left_alone(path):
     lsmkv.open(path).close()
     (path / "notes.txt").write_text("mine")
     (path / "000099.sst").symlink_to(path / "notes.txt")
@@ -96,7 +96,7 @@ def test_a_creation_that_was_cut_short_is_finished(path):
 
 
 @pytest.mark.parametrize("call", [lsmkv.open, lsmkv.destroy, lsmkv.repair, lsmkv.verify])
-def test_an_empty_path_was_the_current_folder(tmp_path, monkeypatch, call):
+def test_an_empty_path_is_refused(tmp_path, monkeypatch, call):
     lsmkv.open(tmp_path).close()
     before = names(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -56,7 +56,7 @@ def test_a_database_that_nobody_holds_closes_itself(path):
 @pytest.mark.parametrize(
     "holder", ["snapshot()", "prefixed_db(b'').snapshot()", "iterator()", "cursor()", "write_batch()"]
 )
-def test_letting_go_of_the_last_thing_made_from_a_database_crashed(path, holder):
+def test_releasing_the_last_dependent_of_a_database_is_safe(path, holder):
     """A snapshot that went was still among the children when the database, which it alone held, closed itself."""
     code = f"""
 import lsmkv
@@ -74,7 +74,7 @@ for i in range(20):
 
 
 @pytest.mark.parametrize("wal", ["mmap", "write"])
-def test_closing_made_a_log_only_to_delete_it(path, wal, monkeypatch):
+def test_closing_creates_no_log(path, wal, monkeypatch):
     made = []
     new_log = log_supply.new_log
     monkeypatch.setattr(log_supply, "new_log", lambda *arguments: made.append(arguments) or new_log(*arguments))
@@ -100,7 +100,7 @@ def test_threads_end_with_the_database(path):
 
 
 @pytest.mark.parametrize("make", ["iterator", "cursor", "snapshot"])
-def test_an_iterator_that_no_database_made_crashed(db, make):
+def test_an_iterator_that_no_database_made_is_closed(db, make):
     made = type(getattr(db, make)())
     for call in ["next", "prev", "seek", "seek_to_first", "seek_to_start", "key", "get", "take", "skip", "__enter__"]:
         if hasattr(made, call):
@@ -110,7 +110,7 @@ def test_an_iterator_that_no_database_made_crashed(db, make):
     made.__new__(made).close()
 
 
-def test_every_compaction_that_nobody_waited_for_was_remembered(db):
+def test_the_thread_of_a_finished_compact_range_is_forgotten(db):
     known = len(db._scheduler._threads)
     for _ in range(10):
         db.compact_range(wait=False)
@@ -146,7 +146,7 @@ def test_an_open_without_its_threads_fails_and_leaves_nothing_running(path, monk
     del caught
 
 
-def test_work_by_hand_is_done_also_where_no_thread_can_be_had(path, monkeypatch):
+def test_manual_work_is_done_even_if_no_thread_can_be_started(path, monkeypatch):
     with lsmkv.open(path, bits_per_key=8, max_background_jobs=4) as db:
         allow_threads(monkeypatch, 0)
         monkeypatch.setattr(subcompaction, "PART_BYTES", 1)

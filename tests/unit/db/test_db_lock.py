@@ -58,14 +58,14 @@ def destroy_before_flock(path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
 
 
-def test_an_open_beside_a_destroy_held_a_lock_that_nobody_else_saw(path, monkeypatch):
+def test_an_open_beside_a_destroy_holds_the_lock_that_others_see(path, monkeypatch):
     destroy_before_flock(path, monkeypatch)
     with lsmkv.open(path) as db:
         db[b"a"] = b"1"
         assert locked_elsewhere(path)
 
 
-def test_an_open_of_what_is_there_beside_a_destroy_made_a_new_database(path, monkeypatch):
+def test_an_open_of_an_existing_database_beside_a_destroy_creates_none(path, monkeypatch):
     destroy_before_flock(path, monkeypatch)
     with pytest.raises(lsmkv.IOError, match="there is no database"):
         lsmkv.open(path, "w")

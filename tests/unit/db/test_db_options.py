@@ -83,7 +83,7 @@ def test_set_options_takes_effect_on_new_tables(path):
         assert lsmkv.Options.decode((path / "OPTIONS").read_bytes()).bits_per_key == 20.0
 
 
-def test_of_two_changes_of_options_at_once_one_was_lost(db):
+def test_two_changes_of_options_at_once_both_apply(db):
     changes = [{"bits_per_key": 12}, {"l0_compaction_trigger": 7}]
     threads = [threading.Thread(target=db.set_options, kwargs=change) for change in changes]
     with db._versions.commit:

@@ -78,7 +78,7 @@ def test_ingest_of_a_foreign_seed_finds_every_key(path, tmp_path):
         assert db.filter_debt() == {}
 
 
-def test_a_range_delete_in_an_ingested_table_hides_what_was_there(path, tmp_path):
+def test_a_range_tombstone_in_an_ingested_table_hides_older_keys(path, tmp_path):
     with lsmkv.SSTWriter(tmp_path / "t.sst") as writer:
         writer.put(b"key000150", b"kept")
         writer.delete_range(b"key000100", b"key000200")
@@ -89,7 +89,7 @@ def test_a_range_delete_in_an_ingested_table_hides_what_was_there(path, tmp_path
         assert len(db) == 401
 
 
-def test_a_single_path_to_ingest_was_a_list_of_letters(path, tmp_path):
+def test_ingest_refuses_a_single_path(path, tmp_path):
     with lsmkv.SSTWriter(tmp_path / "t.sst") as writer:
         writer.put(b"k", b"v")
     with lsmkv.open(path) as db:
@@ -143,7 +143,7 @@ def test_ingest_that_cannot_remove_its_sources_says_that_the_tables_are_in(path,
         assert not (tmp_path / "two.sst").exists()
 
 
-def test_a_failed_ingest_removed_a_file_that_was_not_its_own(path, tmp_path):
+def test_a_failed_ingest_removes_only_its_own_files(path, tmp_path):
     with lsmkv.SSTWriter(tmp_path / "one.sst") as table:
         table.put(b"one", b"1")
     with lsmkv.open(path) as db:

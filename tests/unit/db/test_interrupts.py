@@ -121,7 +121,7 @@ print(interrupted)
     assert int(done.stdout) > 500
 
 
-def test_the_helper_thread_held_what_its_caller_had_let_go_of():
+def test_the_helper_thread_keeps_nothing_that_its_caller_released():
     """Its last steps may come late: what was handed over must not hang on them."""
 
     class Thing:

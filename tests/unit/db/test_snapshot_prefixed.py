@@ -63,14 +63,14 @@ def test_prefixed_db(db):
         lambda view: view.write_batch(),
     ],
 )
-def test_a_prefix_of_a_snapshot_refused_a_write_with_an_attribute_error(db, write):
+def test_a_prefix_of_a_snapshot_refuses_a_write_with_a_read_only_error(db, write):
     with pytest.raises(lsmkv.ReadOnlyError, match="snapshot"):
         write(db.prefixed_db(b"a").snapshot())
     with pytest.raises(lsmkv.ReadOnlyError, match="snapshot"):
         write(db.snapshot().prefixed_db(b"\xff"))
 
 
-def test_a_prefix_without_an_end_could_not_be_cleared(db):
+def test_a_prefix_without_an_end_can_be_cleared(db):
     db[b"\xfe"] = b"stays"
     last = db.prefixed_db(b"\xff\xff")
     last.clear()
@@ -80,7 +80,7 @@ def test_a_prefix_without_an_end_could_not_be_cleared(db):
     assert list(db) == [b"\xfe"]
 
 
-def test_a_snapshot_below_a_prefix_could_not_be_closed(db):
+def test_a_snapshot_of_a_prefixed_database_can_be_closed(db):
     users = db.prefixed_db(b"user:")
     users[b"ada"] = b"1"
     with users.snapshot() as frozen:
@@ -113,7 +113,7 @@ def test_batches_below_prefixes_can_be_appended(db):
         one.append(db.write_batch())
 
 
-def test_a_number_passed_for_a_key_of_zeros_below_a_prefix(db):
+def test_a_number_is_no_key_below_a_prefix(db):
     """`bytes(5)` is five zeros."""
     with pytest.raises(TypeError):
         db.prefixed_db(b"p").iterator().seek(5)

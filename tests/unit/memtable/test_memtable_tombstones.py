@@ -35,7 +35,7 @@ def newest_over(deletes, at, snapshot):
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(EDGES, EDGES), min_size=1, max_size=150), st.lists(st.integers(0, 150), max_size=4))
-def test_every_snapshot_sees_its_newest_range_delete(db, pairs, moments):
+def test_every_snapshot_sees_its_newest_range_tombstone(db, pairs, moments):
     memtable = fresh(db)
     first = db._engine.last_seq
     deletes = []
@@ -49,7 +49,7 @@ def test_every_snapshot_sees_its_newest_range_delete(db, pairs, moments):
             assert memtable.range_tombstone_over(key(at), snapshot)[0] == newest_over(deletes, at, snapshot)
 
 
-def test_ten_thousand_range_deletes_in_a_memtable_slowed_every_read_down(db):
+def test_ten_thousand_range_tombstones_in_a_memtable_are_searched_in_few_steps(db):
     """They were looked at one by one."""
     memtable = fresh(db)
     rng = random.Random("ranges")

@@ -23,7 +23,7 @@ def test_destroy_of_a_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("call", [lsmkv.destroy, lsmkv.repair, lambda path: lsmkv.open(path, "n"), lsmkv.open])
-def test_a_database_of_leveldb_or_rocksdb_was_taken_for_ours(tmp_path, call):
+def test_a_database_of_leveldb_or_rocksdb_is_refused(tmp_path, call):
     """They have files of the same names: `destroy`, `repair` and the flag "n" removed them."""
     files = {"CURRENT": b"MANIFEST-000004\n", "MANIFEST-000004": b"theirs", "000012.sst": b"theirs", "LOCK": b""}
     for name, data in files.items():

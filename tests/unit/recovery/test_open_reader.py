@@ -15,6 +15,7 @@ from lsmkv.recovery import stored_state
 
 @pytest.fixture
 def path(tmp_path):
+    """An empty place, unlike the path of this directory's conftest."""
     return tmp_path / "db"
 
 
@@ -123,7 +124,7 @@ def test_a_reader_with_too_few_descriptors_says_that_a_refresh_helps(path):
 
 
 @pytest.mark.parametrize("bits", [0, 10])
-def test_a_reader_with_too_few_descriptors_read_the_tables_of_another_database(path, bits):
+def test_a_reader_with_too_few_descriptors_never_reads_the_tables_of_another_database(path, bits):
     """One that was made anew in the same place, with the same names: what a descriptor was opened for again."""
     options = {**TINY, "target_file_size": 4096, "compression": None, "bits_per_key": bits}
     with lsmkv.open(path, **options) as db:
@@ -234,7 +235,7 @@ def test_a_database_made_anew_in_the_middle_of_a_refresh_is_not_mixed_with_the_o
         assert made and set(reader.values()) == {b"x" * 50}
 
 
-def test_a_refreshed_reader_lets_go_of_the_tables_it_had(path):
+def test_a_refreshed_reader_releases_its_old_tables(path):
     with lsmkv.open(path) as db:
         fill_with(db, 100)
         db.flush()

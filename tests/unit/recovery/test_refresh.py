@@ -13,13 +13,8 @@ from lsmkv.version.version_set import VersionSet
 
 @pytest.fixture
 def path(tmp_path):
+    """An empty place, unlike the path of this directory's conftest."""
     return tmp_path / "db"
-
-
-@pytest.fixture
-def db(path):
-    with lsmkv.open(path) as db:
-        yield db
 
 
 def hold_first_refresh(monkeypatch):
@@ -37,7 +32,7 @@ def hold_first_refresh(monkeypatch):
     return has_read, go_on
 
 
-def test_of_two_refreshes_at_once_the_older_could_win(db, path, monkeypatch):
+def test_of_two_refreshes_at_once_the_newer_wins(db, path, monkeypatch):
     with lsmkv.open(path, "r") as reader:
         has_read, go_on = hold_first_refresh(monkeypatch)
         first = threading.Thread(target=reader.refresh)
@@ -56,7 +51,7 @@ def test_of_two_refreshes_at_once_the_older_could_win(db, path, monkeypatch):
         assert reader.get(b"key") == b"value"
 
 
-def test_a_refresh_brought_tables_into_a_handle_that_was_closed_meanwhile(db, path, monkeypatch):
+def test_a_refresh_adds_no_tables_to_a_closed_handle(db, path, monkeypatch):
     fill(db, 50)
     db.flush()
     reader = lsmkv.open(path, "r")
@@ -83,6 +78,21 @@ def change_before_each_attempt(monkeypatch, change):
     monkeypatch.setattr(open_reader, "decode_manifest", decode_and_change)
 
 
+def start_refresh(reader):
+    """Returns the thread that refreshes `reader`, and a list that gets its error."""
+    outcome = []
+
+    def refresh():
+        try:
+            reader.refresh()
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=refresh, daemon=True)
+    thread.start()
+    return thread, outcome
+
+
 def rotate(db):
     """Makes the log of the manifest vanish."""
     db[b"key"] = b"value"
@@ -94,16 +104,7 @@ def test_a_refresh_that_never_catches_up_ends_with_an_error(db, path, monkeypatc
     with lsmkv.open(path, "r") as reader:
         monkeypatch.setattr(open_reader, "RETRY_SECONDS", 0.2)
         change_before_each_attempt(monkeypatch, lambda: rotate(db))
-        outcome = []
-
-        def refresh():
-            try:
-                reader.refresh()
-            except Exception as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=refresh, daemon=True)
-        thread.start()
+        thread, outcome = start_refresh(reader)
         thread.join(60)
         monkeypatch.undo()
         thread.join(60)
@@ -124,16 +125,7 @@ def test_a_close_ends_a_refresh_that_does_not_catch_up(db, path, monkeypatch):
 
     monkeypatch.setattr(open_reader, "RETRY_SECONDS", 3600.0)
     change_before_each_attempt(monkeypatch, change)
-    outcome = []
-
-    def refresh():
-        try:
-            reader.refresh()
-        except Exception as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=refresh, daemon=True)
-    thread.start()
+    thread, outcome = start_refresh(reader)
     for _ in range(3):
         assert attempts.acquire(timeout=60)
     closer = threading.Thread(target=reader.close, daemon=True)

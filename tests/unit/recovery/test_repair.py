@@ -58,7 +58,7 @@ def test_a_damaged_table_loses_only_the_damaged_block(path, contents):
     assert lsmkv.verify(path)
 
 
-def test_a_repair_that_was_killed_left_damaged_files_to_be_deleted(path, monkeypatch):
+def test_a_killed_repair_keeps_damaged_files(path, monkeypatch):
     """Between the new manifest and the move of what it no longer names."""
     victim = max(path.glob("*.sst"), key=lambda p: p.stat().st_size)
     flip(victim, 30)

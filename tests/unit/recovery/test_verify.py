@@ -83,7 +83,7 @@ def gone_after(calls, file):
 
 
 @pytest.mark.parametrize("pattern", ["*.sst", "*.wal", "MANIFEST-*", "CURRENT", "OPTIONS", "SYNCED"])
-def test_verify_failed_on_a_file_that_was_removed_meanwhile(path, pattern):
+def test_verify_tolerates_a_file_that_is_removed_meanwhile(path, pattern):
     """A running database drops files at any moment. What verify makes of it is a finding, never an error."""
     victim = max(path.glob(pattern))
     with gone_after(-1, victim) as all_calls:

@@ -59,7 +59,7 @@ def test_stats_follow_the_work_and_can_be_reset(db):
     assert stats.total.files == 1
 
 
-def test_deletes_in_a_batch_were_counted_as_puts(db):
+def test_deletes_in_a_batch_count_as_deletes(db):
     with db.write_batch() as batch:
         batch.put(b"a", b"1")
         batch.delete(b"a")

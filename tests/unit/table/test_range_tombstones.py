@@ -118,7 +118,7 @@ def test_lookups_between_many_range_tombstones(tmp_path, length, count):
         assert [n for n in edges if db.get(wide(n, length)) is None] == gone
 
 
-def test_range_deletes_that_overlap_within_an_ingested_table_were_overlooked(tmp_path):
+def test_range_tombstones_that_overlap_within_an_ingested_table_count(tmp_path):
     """A lookup asked only the last one that starts in front of the key; a walk asked all."""
     with SSTWriter(tmp_path / "t.sst") as writer:
         writer.delete_range(b"a", b"z")

@@ -160,7 +160,7 @@ def test_deletes_and_range_tombstones(tmp_path):
         assert reader.table.range_tombstones == [(b"c", b"e", 5)]
 
 
-def test_a_range_delete_spares_its_own_file(tmp_path):
+def test_a_range_tombstone_spares_its_own_file(tmp_path):
     with SSTWriter(tmp_path / "t.sst") as writer:
         writer.delete_range(b"a", b"z")
         writer.put(b"m", b"1")

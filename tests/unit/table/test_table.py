@@ -176,7 +176,7 @@ def test_only_range_tombstones(tmp_path):
     assert verify_table(table) == []
 
 
-def test_range_delete_that_ends_at_the_last_key(tmp_path):
+def test_a_range_tombstone_that_ends_at_the_last_key(tmp_path):
     write_table(tmp_path / "t.sst", {b"q": (b"1", 3)}, ((b"a", b"q", 5),))
     assert not Table(tmp_path / "t.sst").largest_exclusive
 

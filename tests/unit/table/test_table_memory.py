@@ -27,7 +27,7 @@ def in_malloc():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks glibc")
-def test_the_index_of_a_table_stayed_in_the_heap_of_the_thread_that_opened_it(tmp_path):
+def test_the_index_of_a_table_is_not_in_the_heap_of_the_thread_that_opens_it(tmp_path):
     with lsmkv.SSTWriter(tmp_path / "t.sst", block_size=64) as writer:
         for i in range(40_000):
             writer.put(b"key%08d" % i, b"value" * 8)

@@ -19,11 +19,6 @@ INGESTED = {b"k%03d" % i: b"ingested" for i in range(50)}
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "db"
-
-
-@pytest.fixture
 def model():
     return {}
 

@@ -135,7 +135,7 @@ def test_an_edit_that_changes_no_file_keeps_the_version_itself():
 
 
 @pytest.mark.parametrize("level", [-1, MAX_LEVELS])
-def test_an_edit_that_leaves_the_tree_lost_the_file(level):
+def test_an_edit_to_a_level_that_does_not_exist_is_refused(level):
     """Without an error a table would vanish, and the manifest could not be read again."""
     version = tree("L6: 1[a-b]")
     (f,) = version.levels[6]

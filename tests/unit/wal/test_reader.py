@@ -168,7 +168,7 @@ def test_a_moved_or_foreign_record_is_not_taken(tmp_path):
         lambda: LogReplay("log", "seven", 4096),
     ],
 )
-def test_arguments_of_a_wrong_type_closed_descriptor_0(read):
+def test_arguments_of_a_wrong_type_do_not_close_descriptor_0(read):
     """The reader that failed to start took the 0 it was born with for its own."""
     fd = os.dup(0)
     try:

@@ -159,7 +159,7 @@ def test_a_new_database_in_the_place_of_a_lost_one_ignores_its_watermark(tmp_pat
         assert dict(db.items()) == {b"a": b"1"}
 
 
-def test_a_repair_that_gave_up_lost_logs_let_their_watermark_accuse_a_new_one(tmp_path):
+def test_a_watermark_of_a_log_lost_in_a_repair_does_not_apply_to_a_new_log(tmp_path):
     path, kept = tmp_path / "db", tmp_path / "kept"
     with lsmkv.open(path) as db:
         pass
