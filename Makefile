@@ -59,8 +59,8 @@ crash: build
 fuzz: build
 	LSMKV_FIGURES=1 $(PYTEST) tests/fuzz
 
-# The same at full size: about an hour on two cores. LSMKV_SOAK_SCALE=0.01 gives a hundredth of it. What it has done so far, also when it
-# was cut short: python tests/soak.py
+# The same at full size: about four hours on two cores. LSMKV_SOAK_SCALE=0.01 gives a hundredth of it. An interrupted one goes on where it
+# stopped, until the code changes or build/soak-passed is removed. What it has done so far: python tests/soak.py
 soak: build
 	LSMKV_SOAK=1 $(PYTEST) tests/crash tests/fuzz
 

@@ -65,9 +65,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    done = soak.passed()
     for item in items if soak.SOAK else ():
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SOAK_TIMEOUT))
+        if item.nodeid in done:
+            item.add_marker(pytest.mark.skip(reason="passed before the soak was interrupted"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # Workers report to the process that started them, which notes each test once.
+    if soak.SOAK and "PYTEST_XDIST_WORKER" not in os.environ and report.when == "call" and report.passed:
+        soak.note_passed(report.nodeid)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

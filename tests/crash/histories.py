@@ -43,6 +43,8 @@ FAULTS = [
 ]  # fmt: skip
 # The rounds of operations that raised are searched together, so they should not get too many.
 MOST_RAISED = 10
+# Reduced and shown; the rest would only take time.
+MOST_PROBLEMS = 3
 
 
 class Worker:
@@ -291,7 +293,7 @@ def history(folder: str, seed: int | str, seconds: float, hang: float, without: 
     world = World(Path(folder), seed, control if random.Random(seed).random() < 0.6 else None, without)
     world.run(seconds)
     began = time.monotonic()
-    problems = check_rounds(world.rounds)
+    problems = list(itertools.islice(check_rounds(world.rounds), MOST_PROBLEMS))
     faulthandler.cancel_dump_traceback_later()
     return {
         "problems": world.problems + [describe(problem) for problem in problems if problem.verdict.decided],

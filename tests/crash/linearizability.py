@@ -192,9 +192,8 @@ class Problem(NamedTuple):
     verdict: Verdict
 
 
-def check_rounds(rounds: Sequence[Round], budget: int = BUDGET) -> list[Problem]:
+def check_rounds(rounds: Iterable[Round], budget: int = BUDGET) -> Iterator[Problem]:
     """Checks the rounds one by one, each from the state that the one before it ended with."""
-    problems = []
     start: dict[Key, Tag] = {}
     raised: list[Op] = []  # and may still happen
     joined: list[Op] = []  # all operations since the first of them, from the state `joined_start`
@@ -206,13 +205,12 @@ def check_rounds(rounds: Sequence[Round], budget: int = BUDGET) -> list[Problem]
             # Perhaps another order of the rounds before leaves another choice of operations that raised.
             verdict = check(joined, joined_start, budget)
         if verdict.order is None:
-            problems.append(Problem(joined, joined_start, verdict))
+            yield Problem(joined, joined_start, verdict)
         placed = {id(op) for op in verdict.order or ()}
         raised = [op for op in (*raised, *this.ops) if op.responded is None and op.writes and id(op) not in placed]
         start = this.end
         if this.settled or not raised:
             raised, joined, joined_start = [], [], start
-    return problems
 
 
 # Reduction ---------------------------------------------------------------------------------------------------

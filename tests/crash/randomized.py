@@ -27,6 +27,7 @@ from typing import Any
 from sortedcontainers import SortedDict
 
 import lsmkv
+from lsmkv.options import MAX_LEVELS
 from lsmkv.recovery import replay
 
 from . import oracle
@@ -185,7 +186,7 @@ class Session:
         self.store = Database(self.folder, self.rng, self.log, self.deep)
         self._hit = False  # a call failed since the last open
         self._uncertain = False
-        self._armed_for = 0
+        self._armed_for = -1  # operations until the armed call is given up; below 0 none is armed
 
     def run(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
@@ -237,13 +238,13 @@ class Session:
 
     # Failures
 
+    kills = False  # a call is armed to kill
+
     def _fail(self, ops: int, nth: int, error: int, sticky: bool) -> None:
         """Arms a call to fail; not in a session without a log, whose losses no rule describes."""
-        if self.log and self._armed_for <= 0 and not self.kills:
+        if self.log and self._armed_for < 0 and not self.kills:
             self.control.arm(ops, nth, Action.FAIL, error, sticky)
             self._armed_for = PATIENCE
-
-    kills = False  # a call is armed to kill
 
     def _raised(self, operation: Operation, error: lsmkv.Error) -> None:
         self._hit = self._hit or (not self.kills and self.control.hits() > 0)
@@ -254,12 +255,12 @@ class Session:
 
     def _look(self) -> None:
         """Calls succeed again; the model takes over what the database holds, if the oracle allows it."""
-        if self.kills or not (self._hit or self._armed_for or self._uncertain):
+        if self.kills or not (self._hit or self._uncertain or self._armed_for >= 0):
             return
         self._hit = self._hit or self.control.hits() > 0
         self.counts["faults"] += self._hit
         self.control.disarm()
-        self._armed_for = 0
+        self._armed_for = -1
         for slot in range(3):
             self.store.release(slot)
             self.model.release(slot)
@@ -285,7 +286,7 @@ class Session:
         self.model.reopen()
         if self._uncertain or self._hit:
             self.control.disarm()
-            self._armed_for = 0
+            self._armed_for = -1
             found = self._adopt()
             self.book.close()
             oracle.restart(self.book_path, found)
@@ -359,7 +360,7 @@ class Stream:
         self._place = {"folder": str(folder / "db"), "book": str(folder / "book")}
         # Half of the streams keep a tree of the smallest files, which grows over many sessions.
         self._deep = random.Random(seed).random() < 0.5
-        self.counts: Counter[str] = Counter()
+        self.counts = dict.fromkeys(["sessions", "on seven levels", "operations", "faults", "kills", "repairs"], 0)
         folder.mkdir(parents=True, exist_ok=True)
         oracle.restart(folder / "book", start or {})
 
@@ -387,11 +388,10 @@ class Stream:
             kill_after = rng.random() ** 2 * 0.5
         call = {**call, "count": rng.choice(LENGTHS), "known": self._known, "kill": kill, "close": end == "close"}
         said = self._job("session", kill_after, **call)
-        self.counts[end] += 1
         if said is None:
-            self.counts["killed"] += 1
+            self.counts["kills"] += 1
         else:
-            self.counts[f"sessions on {said['levels']} levels"] += 1
+            self.counts["on seven levels"] += said["levels"] == MAX_LEVELS
             self.counts["operations"] += sum(said["counts"].values())
             self.counts["faults"] += said["counts"].get("faults", 0)
 
@@ -422,7 +422,7 @@ def main() -> None:
         except Failed as error:
             print(error)
             sys.exit(f"what it left is in {folder}")
-        print(dict(stream.counts))
+        print(stream.counts)
     shutil.rmtree(folder)
 
 

@@ -163,9 +163,9 @@ def test_what_is_wrong_survives_the_reduction(name):
 def test_a_call_that_raised_is_done_with_at_the_next_open():
     before = Round([put(A, 1, 0, None), scan({A: 0}, 2, 3)])
     late = Round([scan({A: 1}, 6, 7)])
-    assert check_rounds([before, late]) == []
+    assert list(check_rounds([before, late])) == []
     reopened = Round([scan({A: 0}, 4, 5)], settled=True)
-    assert len(check_rounds([before, reopened, late])) == 1
+    assert len(list(check_rounds([before, reopened, late]))) == 1
 
 
 def test_rounds_choose_again_which_call_raised_and_happened():
@@ -175,7 +175,7 @@ def test_rounds_choose_again_which_call_raised_and_happened():
         op("delete_range", 4, None, writes={A: 0, B: 0}), op("delete", 5, None, writes={A: 0}),
         scan({A: 0, B: 2}, 8, 9),
     ])  # fmt: skip
-    assert check_rounds([first, Round([scan({A: 0, B: 0}, 10, 11)])]) == []
+    assert list(check_rounds([first, Round([scan({A: 0, B: 0}, 10, 11)])])) == []
 
 
 def test_a_search_that_is_too_long_is_no_verdict():
