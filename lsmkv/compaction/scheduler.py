@@ -185,16 +185,16 @@ class Scheduler:
                 loop()
                 return
             except BaseException as error:
-                pause = self._back_off(failed, error, pause)
+                try:
+                    pause = self._back_off(failed, error, pause)
+                except BaseException:
+                    # Too little memory even for the report. The loop tries again, and fails if nothing has changed.
+                    time.sleep(FIRST_PAUSE)
 
     def _back_off(self, failed: Callable[[BaseException, float], float], error: BaseException, pause: float) -> float:
-        try:
-            pause = max(failed(error, pause), FIRST_PAUSE)
-            with self.versions.lock:
-                self.condition.wait_for(lambda: self._stopping, pause)
-        except BaseException:
-            # Too little memory even for the report. The loop tries again, and fails again if nothing has changed.
-            time.sleep(FIRST_PAUSE)
+        pause = max(failed(error, pause), FIRST_PAUSE)
+        with self.versions.lock:
+            self.condition.wait_for(lambda: self._stopping, pause)
         return pause
 
     def _flush_loop(self) -> None:
