@@ -14,7 +14,7 @@ from .lifetime import (
     many_tables,
     open_and_close,
 )
-from .recording import record, replay
+from .recording import record, record_unflushed, replay
 from .writing import (
     calls_of_puts,
     check,
@@ -47,6 +47,7 @@ __all__ = [
     "open_with_fault",
     "puts_during_a_sync",
     "record",
+    "record_unflushed",
     "replay",
     "write_until_killed",
     "write_until_power_cut",
