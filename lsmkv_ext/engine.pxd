@@ -69,3 +69,7 @@ cdef class Engine:
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
     cdef int write_payload(self, const BatchC* b, object sync) except -1
     cdef int sync_to(self, uint64_t offset) except -1
+
+
+cdef class Exclusive:
+    cdef Engine engine

@@ -1,4 +1,3 @@
-import contextlib
 import logging
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -325,16 +324,9 @@ cdef class Engine:
         """How many hold the writer's turn or wait for it."""
         return self.turn.drawn - self.turn.served
 
-    @contextlib.contextmanager
     def exclusive(self):
-        """No writer runs inside. For rotations that no write asks for."""
-        self.take_turn()
-        self.handle.inflight += 1
-        try:
-            yield
-        finally:
-            self.handle.inflight -= 1
-            self.end_turn()
+        """No writer runs inside the `with` block. For rotations that no write asks for."""
+        return Exclusive(self)
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
@@ -523,3 +515,18 @@ cdef class Engine:
                 self.refuse(error)
                 raise
         return 0
+
+
+cdef class Exclusive:
+    """The writer's turn for a `with` block. Leaving allocates nothing: without memory the turn would never end."""
+
+    def __cinit__(self, Engine engine not None):
+        self.engine = engine
+
+    def __enter__(self):
+        self.engine.take_turn()
+        self.engine.handle.inflight += 1
+
+    def __exit__(self, kind, error, trace):
+        self.engine.handle.inflight -= 1
+        self.engine.end_turn()
