@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.px[di]')
 STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
-.PHONY: run test build lint clean bench bench-full crash fuzz soak asan asan-cut tsan dist-check
+.PHONY: run test build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -63,6 +63,22 @@ fuzz: build
 # stopped, until the code changes or build/soak-passed is removed. What it has done so far: python tests/soak.py
 soak: build
 	LSMKV_SOAK=1 $(PYTEST) tests/crash tests/fuzz
+
+# Plants known mistakes one by one and shows which instrument notices each: about an hour. Goes on where the last run ended.
+planted: build
+	cd tests && LSMKV_FIGURES=1 ../$(BIN)/python -m planted.run
+
+# Which lines of both planes the tests run, in build/coverage.
+coverage: build
+	$(BIN)/python -m pip install -q coverage
+	cd tests && ../$(BIN)/python -m covered.run
+
+# Coverage-guided fuzzing of every parser, SECONDS each. atheris has wheels for CPython 3.11 to 3.13.
+SECONDS ?= 120
+
+fuzz-guided: build
+	$(BIN)/python -m pip install -q atheris
+	cd tests && ../$(BIN)/python -m fuzz.guided --seconds $(SECONDS)
 
 asan: build
 	tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal tests

@@ -3,6 +3,7 @@
 LSMKV_DEBUG=1        bounds checks, debug symbols, invariants (`port/assertion.pxd`), -O0
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
 LSMKV_OPTIMIZE=...   the compiler's -O level; 0 compiles fastest
+LSMKV_COVERAGE=1     counts executed lines for gcov, by lines of the .pyx and .pxd files
 LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
 LSMKV_ONLY=a,b       builds just these modules (`none`: none at all), named as `filter` or `lsmkv_ext.filter`
 """
@@ -16,6 +17,7 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("LSMKV_DEBUG") == "1"
 SANITIZE = os.environ.get("LSMKV_SANITIZE", "")
+COVERAGE = os.environ.get("LSMKV_COVERAGE") == "1"
 COUNTERS = "0" if os.environ.get("LSMKV_NO_COUNTERS") == "1" else "1"
 
 ONLY = set(filter(None, os.environ.get("LSMKV_ONLY", "").split(",")))
@@ -52,6 +54,10 @@ if SANITIZE:
     # Undefined behaviour ends the process: on stderr, which the tests of programs swallow, nobody would see it.
     compile_args += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined", "-g1"]
     link_args.append(f"-fsanitize={SANITIZE}")
+if COVERAGE:
+    # Atomic: threads without the GIL count too.
+    compile_args += ["--coverage", "-fprofile-update=atomic"]
+    link_args.append("--coverage")
 if platform.system() == "Linux":
     link_args.append("-ldl")
 
@@ -106,6 +112,8 @@ extensions = [
 # Cython's worker processes import this file from Python 3.14 on, and must not build.
 if __name__ == "__main__":
     setup(
-        ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),
+        ext_modules=cythonize(
+            extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1, emit_linenums=COVERAGE
+        ),
         options={"build_ext": {"parallel": os.cpu_count() or 1}},
     )

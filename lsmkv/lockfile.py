@@ -14,6 +14,7 @@ import struct
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError, LockError
 from lsmkv.files import is_named, open_own
+from lsmkv_ext.port.file import Descriptor
 from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -21,7 +22,7 @@ _RECORD = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length 
 _WHOLE_FILE = _RECORD.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 _guard = RLock()
-_held: dict[str, DatabaseLock] = {}
+_held: dict[str, Descriptor] = {}  # of LOCK, by real path; a closed one holds nothing
 
 
 class DatabaseLock:
@@ -29,7 +30,7 @@ class DatabaseLock:
 
     def __init__(self, directory: str) -> None:
         self.directory = os.path.realpath(directory)
-        self._fd = -1
+        self._file = Descriptor(-1)
         try:
             uninterruptible(lambda: self._take(directory), defer_interrupt=True)
         except BaseException:
@@ -38,43 +39,30 @@ class DatabaseLock:
 
     def _take(self, directory: str) -> None:
         with _guard:
-            if self.directory in _held:
+            if self.directory in _held and _held[self.directory].fd >= 0:
                 raise LockError(errno.EWOULDBLOCK, "this process has the database open already", directory)
-            self._fd = self._acquire()
-            _held[self.directory] = self
+            self._file = _held[self.directory] = self._acquire()
 
-    def _acquire(self) -> int:
+    def _acquire(self) -> Descriptor:
         path = os.path.join(self.directory, filenames.LOCK)
         while True:
-            fd = open_own(path, os.O_RDWR | os.O_CREAT)
+            file = Descriptor(open_own(path, os.O_RDWR | os.O_CREAT))
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
-                if is_named(fd, path):
-                    return fd
+                fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.fcntl(file.fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+                if is_named(file.fd, path):
+                    return file
             except OSError as error:
-                os.close(fd)
+                file.close()
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     raise LockError(error.errno, "another process has the database open", path) from None
                 raise
             # `destroy` removed the file before this process had its lock.
-            os.close(fd)
+            file.close()
 
     def release(self) -> None:
-        uninterruptible(self._give_back, defer_interrupt=True)
-
-    def _give_back(self) -> None:
-        with _guard:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
-                _held.pop(self.directory, None)
-
-    def _abandon(self) -> None:
-        # Closing the child's copy leaves the parent's lock in place; an open copy would outlive the parent's close.
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """One step that needs no memory and no lock: what fails on the way out cannot keep the database locked."""
+        self._file.close()
 
 
 def is_locked(directory: str) -> bool:
@@ -94,8 +82,8 @@ def is_locked(directory: str) -> bool:
 def _after_fork_in_child() -> None:
     global _guard
     _guard = RLock()
-    for lock in _held.values():
-        lock._abandon()
+    for file in _held.values():
+        file.close()  # leaves the parent's lock in place; an open copy would outlive the parent's close
     _held.clear()
 
 

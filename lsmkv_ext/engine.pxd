@@ -74,3 +74,7 @@ cdef class Engine:
     # The log record and the memtable entries. `large`: off the GIL, and ends the turn. Sets `end` to the end of the record.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1
     cdef int sync_to(self, uint64_t offset) except -1
+
+
+cdef class Exclusive:
+    cdef Engine engine

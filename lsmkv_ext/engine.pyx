@@ -1,4 +1,3 @@
-import contextlib
 import logging
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -332,16 +331,9 @@ cdef class Engine:
         """The number of threads that hold the writer's turn or wait for it."""
         return self.turn.drawn - self.turn.served
 
-    @contextlib.contextmanager
     def exclusive(self):
-        """Holds the writer's turn: no other writer runs inside the block, except through `write_exclusive`."""
-        self.take_turn()
-        self.handle.inflight += 1
-        try:
-            yield
-        finally:
-            self.handle.inflight -= 1
-            self.end_turn()
+        """Holds the writer's turn: no other writer runs inside the `with` block, except through `write_exclusive`."""
+        return Exclusive(self)
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
@@ -545,3 +537,18 @@ cdef class Engine:
                 self.refuse(error)
                 raise
         return 0
+
+
+cdef class Exclusive:
+    """The writer's turn for a `with` block. Leaving allocates nothing: without memory the turn would never end."""
+
+    def __cinit__(self, Engine engine not None):
+        self.engine = engine
+
+    def __enter__(self):
+        self.engine.take_turn()
+        self.engine.handle.inflight += 1
+
+    def __exit__(self, kind, error, trace):
+        self.engine.handle.inflight -= 1
+        self.engine.end_turn()

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from lsmkv.compaction.claims import CompactionPause
 from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, choose_range, files_to_compact
-from lsmkv.compaction.scheduler import Scheduler
+from lsmkv.compaction.scheduler import Caller, Scheduler
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.version import KeyRange, Version
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -31,8 +31,13 @@ class ManualWork:
         """Runs `work`; `close` waits for it too. An interrupt ends the wait of the caller, not the work."""
 
         def enlisted() -> T:
-            with self._scheduler.enlisted():
+            caller = Caller()
+            try:
+                self._scheduler.enlist(caller)
                 return work()
+            finally:
+                caller.left = True
+                self._scheduler.wake()
 
         return uninterruptible(enlisted)
 
@@ -49,7 +54,12 @@ class ManualWork:
             if plan is None:
                 return None
             claim = scheduler.claims.add(plan)
-        scheduler.run_claimed(claim, parts=self.versions.options.max_background_jobs)
+        try:
+            scheduler.run_claimed(claim, parts=self.versions.options.max_background_jobs)
+        finally:
+            # Again: it may have failed before it ran the plan.
+            with self.versions.lock:
+                scheduler.claims.remove(claim)
         return plan
 
     def pause_compaction(self) -> CompactionPause:

@@ -11,8 +11,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from lsmkv.compaction.claims import Claim, Claims
@@ -48,6 +47,15 @@ WAIT_INTERVAL = 0.5
 THREADS = {"flush": "flush", "compaction": "compact-"}
 
 
+class Caller:
+    """One whose work `stop` waits for. It leaves by an assignment, which needs no memory."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = False
+
+
 class Scheduler:
     def __init__(
         self,
@@ -72,7 +80,7 @@ class Scheduler:
         self._flushing = False
         self._hurry = False  # a caller waits for a flush: no pause before the next try
         self._stopping = False
-        self._callers = 0  # callers whose work `stop` waits for
+        self._callers: list[Caller] = []
         self._unattended = 0  # tasks nobody awaits
         self._threads: list[threading.Thread] = []
 
@@ -120,25 +128,20 @@ class Scheduler:
                 thread.join()
         self._threads.clear()
         with self.versions.lock:
-            self.condition.wait_for(lambda: not self._callers)
+            while not all(caller.left for caller in self._callers):
+                # Bounded: a caller short of memory may fail before it notifies.
+                self.condition.wait(WAIT_INTERVAL)
 
     def owns_this_thread(self) -> bool:
         ident = threading.get_ident()
         return any(thread.ident == ident for thread in self._threads) or self.jobs.run_in(ident)
 
-    @contextmanager
-    def enlisted(self) -> Iterator[None]:
-        """`stop` waits until the block has ended. Raises ClosedError after `stop`."""
+    def enlist(self, caller: Caller) -> None:
+        """`stop` waits until `caller` has left. Raises ClosedError after `stop`."""
         with self.versions.lock:
             if self._stopping:
                 raise ClosedError("the database is being closed")
-            self._callers += 1
-        try:
-            yield
-        finally:
-            with self.versions.lock:
-                self._callers -= 1
-                self.condition.notify_all()
+            self._callers = [*(each for each in self._callers if not each.left), caller]
 
     def in_background(self, name: str, work: Callable[[], None]) -> None:
         """Runs `work` in a thread of its own; its error is counted and logged."""
@@ -185,16 +188,16 @@ class Scheduler:
                 loop()
                 return
             except BaseException as error:
-                pause = self._back_off(failed, error, pause)
+                try:
+                    pause = self._back_off(failed, error, pause)
+                except BaseException:
+                    # Too little memory even for the report. The loop tries again, and fails if nothing has changed.
+                    time.sleep(FIRST_PAUSE)
 
     def _back_off(self, failed: Callable[[BaseException, float], float], error: BaseException, pause: float) -> float:
-        try:
-            pause = max(failed(error, pause), FIRST_PAUSE)
-            with self.versions.lock:
-                self.condition.wait_for(lambda: self._stopping, pause)
-        except BaseException:
-            # Too little memory even for the report. The loop tries again, and fails again if nothing has changed.
-            time.sleep(FIRST_PAUSE)
+        pause = max(failed(error, pause), FIRST_PAUSE)
+        with self.versions.lock:
+            self.condition.wait_for(lambda: self._stopping, pause)
         return pause
 
     def _flush_loop(self) -> None:

@@ -23,3 +23,7 @@ cdef int file_size(int fd, uint64_t* size) noexcept nogil
 cdef uint64_t file_next_data(int fd, uint64_t offset, uint64_t size) noexcept nogil
 cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil   # posix_fallocate
 cdef int file_sync_dir(const char* path) noexcept nogil
+
+
+cdef class Descriptor:
+    cdef readonly int fd        # -1: closed

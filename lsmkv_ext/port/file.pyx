@@ -187,3 +187,21 @@ cdef int file_sync_dir(const char* path) noexcept nogil:
     err = file_sync(fd)
     c_close(fd)
     return err
+
+
+cdef class Descriptor:
+    """A file descriptor that the object owns."""
+
+    def __cinit__(self, int fd):
+        self.fd = fd
+
+    def close(self):
+        """Close it. Twice is no error. Allocates nothing, so a full memory cannot keep it open."""
+        cdef int fd = self.fd
+        self.fd = -1
+        if fd >= 0:
+            file_close(fd)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            file_close(self.fd)

@@ -71,8 +71,11 @@ cdef class _Outcome:
             self.error = error
         finally:
             self.work = None
-            _forget_this_thread()
-            self.ended.release()
+            try:
+                _forget_this_thread()
+            finally:
+                # Whatever failed, memory included: nobody else ends the wait.
+                self.ended.release()
 
     cdef object wait(self, bint defer_interrupt):
         cdef object interrupt = None

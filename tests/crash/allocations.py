@@ -1,18 +1,22 @@
-"""Jobs of the lab: an operation during which an allocation fails, and what is there afterwards."""
+"""Jobs of the lab: operations during which allocations fail, and what is there afterwards."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import lsmkv
 
-from .allocfault import Control
+from .allocfault import CONTROLS
 
 Model = dict[bytes, bytes]
 
 # Nothing runs in the background but what the scenario asks for.
-QUIET = {
+QUIET: dict[str, Any] = {
     "write_buffer_size": 1 << 20,
     "target_file_size": 16384,
     "l0_compaction_trigger": 100,
@@ -21,22 +25,31 @@ QUIET = {
 }
 
 
-class Scenario:
-    """One operation on a database of some tables. To add one: a subclass that says what differs, and its name below."""
+class Step(NamedTuple):
+    call: Callable[[], object]
+    changes: Mapping[bytes, bytes | None] = MappingProxyType({})  # None: the key is deleted
 
+
+class Scenario:
+    """Some steps on a database of some tables. To add one: a subclass that says what differs, and its name below.
+
+    Everything that the steps need is made before allocations fail, and a step that returned is counted without one.
+    """
+
+    options: ClassVar[dict[str, Any]] = QUIET
     db: lsmkv.DB | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.path = folder / "db"
         self.model: Model = {}
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "db"
+        self.steps: list[Step] = []
+        self.acknowledged = 0  # steps; small numbers take no memory
+        self.wrong: list[str] = []
 
     def setup(self) -> None:
         """Before allocations fail."""
-        self.db = lsmkv.open(self.path, **QUIET)
+        self.db = lsmkv.open(self.path, **self.options)
         for generation in range(3):
             self.write(generation)
             self.db.flush()
@@ -48,20 +61,111 @@ class Scenario:
             self.db.put(key, self.model[key])
 
     def act(self) -> None:
-        raise NotImplementedError
+        for step in self.steps:
+            step.call()
+            self.acknowledged += 1
 
-    def done(self) -> Model:
-        """What is there once the operation went well."""
-        return dict(self.model)
+    def states(self, raised: bool) -> list[Model]:
+        """What may be there: the steps that returned, and perhaps the one that did not."""
+        after = dict(self.model)
+        for step in self.steps[: self.acknowledged]:
+            change(after, step)
+        if not raised:
+            return [after]
+        perhaps = dict(after)
+        change(perhaps, self.steps[self.acknowledged])
+        return [after, perhaps]
+
+    def check_rest(self) -> None:
+        """Looks at what else the steps made; adds to `wrong`."""
+
+    def expect(self, what: str, found: object, wanted: object) -> None:
+        if found != wanted:
+            self.wrong.append(what)
+
+
+def change(model: Model, step: Step) -> None:
+    for key, value in step.changes.items():
+        if value is None:
+            model.pop(key, None)
+        else:
+            model[key] = value
+
+
+class Open(Scenario):
+    """With a log to replay."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        self.db._shut(flush=False)
+        self.db = None
+        self.steps = [Step(self.open)]
+
+    def open(self) -> None:
+        self.db = lsmkv.open(self.path, **self.options)
+
+
+class Close(Scenario):
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        self.steps = [Step(self.db.close)]
+
+
+class Put(Scenario):
+    """Enough to make the index of the memtable, its arena and the mapping of the log grow."""
+
+    options: ClassVar[dict[str, Any]] = {**QUIET, "write_buffer_size": 1 << 18}
+
+    def setup(self) -> None:
+        super().setup()
+        pairs = [(b"k%04d" % (i * 7 % 500), b"put %d " % i * (1 + i * 2)) for i in range(220)]
+        self.steps = [Step(partial(self.db.put, *pair), dict([pair])) for pair in pairs]
+        gone = [b"k%04d" % (i * 5) for i in range(20)]
+        self.steps += [Step(partial(self.db.delete, key), {key: None}) for key in gone]
+
+
+class PutToWrittenLog(Put):
+    options: ClassVar[dict[str, Any]] = {**Put.options, "wal": "write"}
+
+
+class Batch(Scenario):
+    """Small ones, ones that are written without the GIL, and range deletes."""
+
+    def setup(self) -> None:
+        super().setup()
+        for number in range(12):
+            batch = lsmkv.WriteBatch()
+            changes: dict[bytes, bytes | None] = {}
+            for i in range(40):
+                key = b"k%04d" % ((number * 31 + i * 3) % 500)
+                changes[key] = b"batch %d " % number * (1 if number % 3 else 200)
+                batch.put(key, changes[key])
+            if number % 4 == 1:
+                start, stop = b"k%04d" % (number * 20), b"k%04d" % (number * 20 + 60)
+                batch.delete_range(start, stop)
+                changes.update({b"k%04d" % i: None for i in range(number * 20, number * 20 + 60)})
+            self.steps.append(Step(partial(self.db.write, batch), changes))
+
+
+class Rotation(Scenario):
+    """Memtables fill up; flushes and compactions run in the background."""
+
+    options: ClassVar[dict[str, Any]] = {**QUIET, "write_buffer_size": 64 << 10, "l0_compaction_trigger": 2}
+
+    def setup(self) -> None:
+        super().setup()
+        pairs = [(b"k%04d" % (i * 7 % 500), b"rotated %d " % i * 150) for i in range(150)]
+        self.steps = [Step(partial(self.db.put, *pair), dict([pair])) for pair in pairs]
+        self.steps.append(Step(self.db.flush))
 
 
 class Flush(Scenario):
     def setup(self) -> None:
         super().setup()
         self.write(3)
-
-    def act(self) -> None:
-        self.db.flush()
+        self.steps = [Step(self.db.flush)]
 
 
 class FlushIntoNewManifest(Flush):
@@ -71,44 +175,111 @@ class FlushIntoNewManifest(Flush):
 
 
 class Compaction(Scenario):
-    def act(self) -> None:
-        self.db.compact_range()
+    def setup(self) -> None:
+        super().setup()
+        self.steps = [Step(self.db.compact_range)]
 
 
 class FilterRebuild(Scenario):
     def setup(self) -> None:
         super().setup()
         self.db.set_options(bits_per_key=15)
-
-    def act(self) -> None:
-        self.db.rebuild_filters()
-
-
-INGESTED = {b"k%04d" % i: b"ingested" for i in range(100)}
+        self.steps = [Step(self.db.rebuild_filters)]
 
 
 class Ingest(Scenario):
     def setup(self) -> None:
         super().setup()
-        writer = lsmkv.SSTWriter(self.folder / "table.sst")
-        for key, value in INGESTED.items():
+        table = self.folder / "table.sst"
+        ingested: dict[bytes, bytes | None] = {b"k%04d" % i: b"ingested" for i in range(100)}
+        writer = lsmkv.SSTWriter(table)
+        for key, value in ingested.items():
             writer.put(key, value)
         writer.finish()
         self.write(3)
+        self.steps = [Step(partial(self.db.ingest, [table]), ingested)]
 
-    def act(self) -> None:
-        self.db.ingest([self.folder / "table.sst"])
 
-    def done(self) -> Model:
-        return {**self.model, **INGESTED}
+class Checkpoint(Scenario):
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        self.copy = self.folder / "copy"
+        self.steps = [Step(partial(self.db.checkpoint, self.copy))]
+
+    def check_rest(self) -> None:
+        """A copy is whole or missing; a failed one is in the way of nothing."""
+        if not self.copy.exists():
+            self.db.checkpoint(self.copy)
+        with lsmkv.open(self.copy, "r") as db:
+            self.expect("the checkpoint differs", dict(db.items()), self.model)
+
+
+class Reads(Scenario):
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        items = sorted(self.model.items())
+        keys = [key for key, _ in items[::5]]
+        wanted = {
+            "a scan": (partial(list, self.db.items()), items),
+            "a reverse scan": (lambda: list(self.db.iterator(reverse=True)), items[::-1]),
+            "a prefix": (lambda: list(self.db.items(prefix=b"k01")), [i for i in items if i[0][:3] == b"k01"]),
+            "gets": (lambda: [self.db.get(key) for key in keys], [self.model[key] for key in keys]),
+            "a multi_get": (lambda: self.db.multi_get(keys), [self.model[key] for key in keys]),
+            "a snapshot": (self.by_snapshot, items),
+            "a cursor": (self.by_cursor, items[:50]),
+        }
+        self.steps = [Step(partial(self.look, what, *rest)) for what, rest in wanted.items()]
+
+    def look(self, what: str, read: Callable[[], object], wanted: object) -> None:
+        self.expect(what, read(), wanted)
+
+    def by_snapshot(self) -> list[tuple[bytes, bytes]]:
+        with self.db.snapshot() as snapshot:
+            return list(snapshot.items())
+
+    def by_cursor(self) -> list[tuple[bytes, bytes]]:
+        with self.db.cursor() as cursor:
+            found = []
+            more = cursor.seek_to_first()
+            while more and len(found) < 50:
+                found.append((cursor.key(), cursor.value()))
+                more = cursor.next()
+            return found
+
+
+class ReadOnly(Scenario):
+    """A second handle opens, reads, moves on and closes."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        self.items = sorted(self.model.items())
+        self.steps = [Step(self.read)]
+
+    def read(self) -> None:
+        with lsmkv.open(self.path, "r") as reader:
+            self.expect("a read-only handle", list(reader.items()), self.items)
+            reader.refresh()
+            self.expect("a refreshed handle", list(reader.items()), self.items)
 
 
 SCENARIOS: dict[str, type[Scenario]] = {
+    "open": Open,
+    "put": Put,
+    "put, written log": PutToWrittenLog,
+    "batch": Batch,
+    "rotation": Rotation,
     "flush": Flush,
     "flush into a new manifest": FlushIntoNewManifest,
     "compaction": Compaction,
     "filter rebuild": FilterRebuild,
     "ingest": Ingest,
+    "checkpoint": Checkpoint,
+    "reads": Reads,
+    "read-only": ReadOnly,
+    "close": Close,
 }
 
 
@@ -138,27 +309,43 @@ def write_more(db: lsmkv.DB, states: list[Model]) -> list[Model]:
     return [{**live, **later}]
 
 
-def fail_allocation(folder: str, scenario: str, nth: int, sticky: bool = False) -> dict[str, Any]:
+def fail_allocation(folder: str, scenario: str, plane: str, nth: int, sticky: bool = False) -> dict[str, Any]:
     """Runs the scenario while its nth allocation fails; compares what is there, live and after a reopen."""
-    control = Control()
+    ended: list[str] = []
+    threading.excepthook = lambda args: ended.append(f"{args.thread and args.thread.name}: {args.exc_value!r}")
     trial = SCENARIOS[scenario](Path(folder))
     trial.setup()
-    states = [dict(trial.model), trial.done()]
+    control = CONTROLS[plane]()
     raised = None
     control.arm(nth, sticky)
     try:
         trial.act()
-    except (MemoryError, lsmkv.Error) as error:
-        raised = repr(error)
+    except BaseException as error:
+        control.disarm()  # first: nothing else can be done without memory
+        raised = error
     control.disarm()
-    said = {"raised": raised, "hits": control.hits(), "calls": control.calls(), "place": control.place()}
-    if raised is None:
-        states = states[1:]
+    said = {
+        "raised": raised and repr(raised),
+        "hits": control.hits(),
+        "calls": control.calls(),
+        "place": control.place(),
+    }
+    problems = examine(trial, raised is not None)
+    if not isinstance(raised, MemoryError | lsmkv.Error | None):
+        problems.append(f"raised {raised!r}")
+    return {**said, "problems": problems + [f"a thread ended: {thread}" for thread in ended]}
+
+
+def examine(trial: Scenario, raised: bool) -> list[str]:
+    """Compares what is there with what was acknowledged: live, after more writes, and reopened."""
+    states = trial.states(raised)
     problems = []
     if trial.db is not None:
-        problems += [f"live: {problem}" for problem in differences(trial.db, states)]
-        states = write_more(trial.db, states)
-        problems += [f"after more writes: {problem}" for problem in differences(trial.db, states)]
+        if not trial.db.closed:
+            problems += [f"live: {problem}" for problem in differences(trial.db, states)]
+            trial.check_rest()
+            states = write_more(trial.db, states)
+            problems += [f"after more writes: {problem}" for problem in differences(trial.db, states)]
         trial.db.close()
     try:
         with lsmkv.open(trial.path) as db:
@@ -166,4 +353,4 @@ def fail_allocation(folder: str, scenario: str, nth: int, sticky: bool = False) 
             db.put(b"k", b"v")
     except lsmkv.Error as error:
         problems.append(f"the reopen failed: {error!r}")
-    return {**said, "problems": problems}
+    return problems + trial.wrong

@@ -1,26 +1,52 @@
-"""Builds the allocfault library, loads it into this process and speaks to it."""
+"""Builds the two libraries that fail allocations, loads them into this process and speaks to them."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import os
+import sys
+import sysconfig
 from pathlib import Path
+from types import ModuleType
+from typing import Protocol
 
 from .iofault import build
 
 SOURCE = Path(__file__).with_name("allocfault.c")
+PYTHON_SOURCE = Path(__file__).with_name("pyallocfault.c")
 OURS = "lsmkv_ext"
+# Not for ever: CPython 3.11 unwinds a `with` block in a loop that ends only when it can allocate a number.
+BURST = 1000
 
 
-class Control:
-    def __init__(self) -> None:
+class Control(Protocol):
+    """Fails the nth allocation, from 1 on; 0 only counts."""
+
+    def arm(self, nth: int, sticky: bool = False) -> None: ...
+
+    def disarm(self) -> None: ...
+
+    def calls(self) -> int: ...
+
+    def hits(self) -> int: ...
+
+    def place(self) -> str:
+        """Of the first hit."""
+
+
+class DataPlane:
+    """Allocations by shared objects whose path contains `caller`."""
+
+    def __init__(self, caller: str = OURS) -> None:
+        self._caller = caller.encode()
         self._lib = ctypes.CDLL(str(build(SOURCE)))
         self._lib.allocfault_calls.restype = ctypes.c_long
         self._lib.allocfault_hits.restype = ctypes.c_long
         self._lib.allocfault_place.restype = ctypes.c_char_p
 
-    def arm(self, nth: int, sticky: bool = False, caller: str = OURS) -> None:
-        """Fails the nth allocation (from 1 on; 0 only counts) of shared objects whose path contains `caller`."""
-        self._lib.allocfault_arm(ctypes.c_long(nth), int(sticky), caller.encode())
+    def arm(self, nth: int, sticky: bool = False) -> None:
+        self._lib.allocfault_arm(ctypes.c_long(nth), int(sticky), self._caller)
 
     def disarm(self) -> None:
         self._lib.allocfault_disarm()
@@ -32,5 +58,35 @@ class Control:
         return int(self._lib.allocfault_hits())
 
     def place(self) -> str:
-        """Of the first hit."""
         return self._lib.allocfault_place().decode()
+
+
+def load_module() -> ModuleType:
+    name = "pyallocfault"
+    if name not in sys.modules:
+        path = build(PYTHON_SOURCE, f"-I{sysconfig.get_path('include')}")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+    return sys.modules[name]
+
+
+class PythonObjects:
+    """Allocations of Python objects by any thread of the process."""
+
+    def __init__(self) -> None:
+        self._module = load_module()
+        self._trace = os.memfd_create("place")
+        # Called while nothing can be allocated: no method of this class, which would make a frame.
+        self.disarm = self._module.disarm
+        self.calls = self._module.calls
+        self.hits = self._module.hits
+
+    def arm(self, nth: int, sticky: bool = False) -> None:
+        self._module.arm(nth, BURST if sticky else 1, self._trace)
+
+    def place(self) -> str:
+        return os.pread(self._trace, 4096, 0).decode()
+
+
+CONTROLS = {"data plane": DataPlane, "Python objects": PythonObjects}

@@ -63,9 +63,9 @@ CHANGES = WRITES | SYNCS | mask(Op.OPEN, Op.RENAME, Op.UNLINK, Op.FTRUNCATE, Op.
 ALL = CHANGES | mask(Op.READ)
 
 
-def build(source: Path = SOURCE) -> Path:
-    """Compiles the library once per version of its source; returns its path."""
-    key = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+def build(source: Path = SOURCE, *more: str) -> Path:
+    """Compiles the library once per version of its source and `more` flags; returns its path."""
+    key = hashlib.sha256(source.read_bytes() + repr(more).encode()).hexdigest()[:16]
     folder = Path(__file__).parents[2] / "build" / "iofault"
     target = folder / f"{source.stem}-{key}.so"
     if target.exists():
@@ -75,7 +75,7 @@ def build(source: Path = SOURCE) -> Path:
         raise FileNotFoundError(f"{source.stem} needs a C compiler (gcc, or $CC)")
     folder.mkdir(parents=True, exist_ok=True)
     half = folder / f"{target.name}.{os.getpid()}"
-    flags = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
+    flags = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", *more]
     subprocess.run([*compiler, *flags, "-o", str(half), str(source), "-ldl", "-lpthread"], check=True)
     half.rename(target)
     return target

@@ -16,7 +16,7 @@ from .lifetime import (
     open_and_close,
 )
 from .randomized import repair_copy, session, settle_session
-from .recording import record, replay
+from .recording import record, record_unflushed, replay
 from .writing import (
     calls_of_puts,
     check,
@@ -50,6 +50,7 @@ __all__ = [
     "open_with_fault",
     "puts_during_a_sync",
     "record",
+    "record_unflushed",
     "repair_copy",
     "replay",
     "session",

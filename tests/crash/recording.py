@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import lsmkv
+from lsmkv.compaction.jobs import Jobs
 
 from . import oracle, trace
 from . import replay as crash_states
@@ -16,6 +18,38 @@ from .load import PIECES, Load, write
 from .writing import arm, open_database
 
 BEGIN, ACK, SYNCED = b"B", b"A", b"S"  # marks: a batch starts; it returned; everything before is synced
+
+
+def hold_flushes() -> threading.Event:
+    """No memtable is flushed until the event is set: for the rest of this process."""
+    release, flush = threading.Event(), Jobs.flush
+
+    def held(self: Jobs, *arguments: Any, **more: Any) -> Any:
+        release.wait()
+        return flush(self, *arguments, **more)
+
+    Jobs.flush = held
+    return release
+
+
+def record_unflushed(folder: str, trace_path: str, options: dict[str, Any], seed: str, count: int) -> int:
+    """Like `record`, while no flush ends: several logs are needed, and nothing but a log's own syncs makes it durable.
+    Returns how many logs there were."""
+    control = arm(folder, None)
+    control.trace(trace_path)
+    load = Load(seed, b"r:", keys=120, sync_every=12)
+    db = lsmkv.open(folder, **options)
+    release = hold_flushes()
+    for _ in range(count):
+        batch, sync = load.next()
+        control.mark(BEGIN + oracle.encode(batch))
+        write(db, batch, sync)
+        control.mark(SYNCED if sync else ACK)
+    logs = len(db._versions.engine.logs)
+    control.trace(None)
+    release.set()
+    db.close()
+    return logs
 
 
 def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, count: int, extra: bool) -> int:

@@ -6,44 +6,51 @@ import random
 import shutil
 
 import pytest
-from soak import CUT, SOAK, figure
+from progress import Progress
+from soak import SOAK, figure, size
 
 from .allocations import SCENARIOS
+from .allocfault import CONTROLS
 
-SAMPLE = max(1, round(16 * CUT))  # places per scenario and mode in `make test`
+# Places per scenario, plane and mode. In a soak that is every allocation of the data plane.
+PLACES = size(3, 900)
+MODES = {"once": False, "from then on": True}
 
 
-def attempt(lab, folder, scenario: str, nth: int, sticky: bool = False) -> dict:
+def attempt(lab, folder, nth: int, **trial) -> dict:
     place = folder / str(nth)
     place.mkdir()
-    outcome = lab.run("fail_allocation", folder=str(place), scenario=scenario, nth=nth, sticky=sticky)
-    assert outcome.ok, f"allocation {nth}: {outcome.words()}"
+    outcome = lab.run("fail_allocation", folder=str(place), nth=nth, **trial)
+    assert outcome.ok, f"allocation {nth} of {trial}: {outcome.words()}"
     said = outcome.value
-    assert said["problems"] == [], f"allocation {nth}, {said['place']}: {said}"
+    assert said["problems"] == [], f"allocation {nth} of {trial}, {said['place']}: {said}"
     shutil.rmtree(place)
     return said
 
 
-def places(calls: int, name: str) -> list[int]:
+def places(calls: int, name: str, mode: str) -> list[int]:
     """Spread over all of them: those of one step lie side by side."""
-    if SOAK or calls <= SAMPLE:
-        return list(range(1, calls + 1))
-    rng = random.Random(name)
-    return sorted({rng.randint(1 + i * calls // SAMPLE, (i + 1) * calls // SAMPLE) for i in range(SAMPLE)})
+    wanted = min(calls, PLACES)
+    rng = random.Random(f"{name}, {mode}")
+    return sorted({rng.randint(1 + i * calls // wanted, (i + 1) * calls // wanted) for i in range(wanted)})
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("sticky", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("plane", CONTROLS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_failed_allocation_loses_nothing(lab, folder, scenario, sticky):
-    count = attempt(lab, folder, scenario, 0)
-    assert count["raised"] is None and count["calls"] > 20
-    runs = hits = raised = 0
-    for nth in places(count["calls"], scenario):
-        said = attempt(lab, folder, scenario, nth, sticky)
-        runs += 1
-        hits += said["hits"] > 0
-        raised += said["raised"] is not None
-    assert hits > runs // 2
-    name = f"allocations fail {'from then on' if sticky else 'once'}, {scenario}"
-    figure(name, "0 lost", runs=runs, hit=hits, **{"told the caller": raised})
+def test_a_failed_allocation_loses_nothing(lab, folder, scenario, plane):
+    trial = {"scenario": scenario, "plane": plane}
+    count = attempt(lab, folder, 0, **trial)
+    assert count["raised"] is None and count["calls"] > 0
+    for mode, sticky in MODES.items():
+        name = f"allocations fail {mode}, {plane}, {scenario}"
+        progress = Progress(name)
+        done = progress.load() if SOAK else 0
+        for nth in places(count["calls"], name, mode):
+            if nth > done:
+                said = attempt(lab, folder, nth, sticky=sticky, **trial)
+                counts = {"hit": said["hits"] > 0, "told the caller": said["raised"] is not None}
+                figure(name, "0 lost", runs=1, **counts)
+                if SOAK:
+                    progress.store(nth)
+        progress.clear()

@@ -25,6 +25,7 @@ from .monitor import Monitor, Needed
 
 REPLAYS = shards(17)
 STATES = share(1500, 25_000, REPLAYS)  # replayed crash states, for each log mode
+UNFLUSHED = share(150, 5000, REPLAYS)  # the same with several logs that no flush has dropped
 CUTTING = shards(10)
 CUTS = share(20, 1000, CUTTING)  # real power cuts, for each mount mode
 WATCHING = shards(10)
@@ -63,6 +64,26 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, shard):
         path.unlink()
         done += counts["distinct states"]
         number += 1
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("shard", REPLAYS)
+@pytest.mark.parametrize("wal", LOG_MODES)
+def test_power_cuts_before_any_flush_leave_a_prefix(lab, folder, wal, shard):
+    """A flush syncs the directory and drops logs, and so hides a log that was not synced or whose name was not."""
+    options = {**TINY, "wal": wal, "max_write_buffers": 8}
+    name = f"unflushed-{wal}{shard}"
+    path = folder / f"{name}.trace"
+    recorded = {"folder": str(folder / name), "trace_path": str(path), "options": options, "seed": name}
+    outcome = lab.run("record_unflushed", **recorded, count=700, timeout=1800)
+    assert outcome.ok, outcome.words()
+    assert outcome.value >= 3
+    call = {"trace_path": str(path), "folder": str(folder), "options": options, "seed": name}
+    outcome = lab.run("replay", **call, wanted=UNFLUSHED, timeout=1800)
+    assert outcome.ok, outcome.words()
+    assert outcome.value["problems"] == []
+    counts = {"distinct states": sum(outcome.value["tally"].values()), **outcome.value["tally"]}
+    figure(f"replayed power cuts before any flush, {wal} log", "0 problems", **counts)
 
 
 def needed(data: bytes) -> Needed:

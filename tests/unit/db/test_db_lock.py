@@ -9,7 +9,9 @@ import pytest
 from databases import fill, names
 
 import lsmkv
+from lsmkv import lockfile
 from lsmkv.lockfile import is_locked
+from lsmkv.recovery import open_writer
 
 
 def test_one_writer_per_process(path, tmp_path):
@@ -98,3 +100,29 @@ def test_a_failed_open_gives_the_lock_back(path):
         lsmkv.open(path)
     (path / "CURRENT").write_bytes(current)
     lsmkv.open(path).close()
+
+
+def test_a_failed_open_without_memory_leaves_the_database_unlocked(path, monkeypatch):
+    """The thread that releases the lock could not be started, and the process could never open the database again."""
+
+    def refuse(*_, **__):
+        raise MemoryError
+
+    lsmkv.open(path).close()
+    with monkeypatch.context() as patched:
+        patched.setattr(open_writer, "open_for_writing", refuse)
+        patched.setattr(lockfile, "uninterruptible", fail_after(1, lockfile.uninterruptible))
+        with pytest.raises(MemoryError):
+            lsmkv.open(path)
+    lsmkv.open(path).close()
+
+
+def fail_after(count, real):
+    calls = iter(range(count))
+
+    def call(*args, **kwargs):
+        if next(calls, None) is None:
+            raise MemoryError
+        return real(*args, **kwargs)
+
+    return call

@@ -137,3 +137,20 @@ def test_the_helper_thread_keeps_nothing_that_its_caller_released():
         gone = weakref.ref(asked)
         del asked
         assert gone() is None
+
+
+def test_a_wait_ends_although_its_thread_could_not_clean_up():
+    """Memory runs out after the work: whoever waits for it is still told."""
+    code = """
+import threading
+from lsmkv_ext.port.uninterruptible import uninterruptible
+
+class Full(dict):
+    def pop(self, *_):
+        raise MemoryError
+
+threading._active = Full(threading._active)
+print(uninterruptible(lambda: "done"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout == "done\n"

@@ -1,0 +1,146 @@
+"""Measures which lines of both planes the tests run:  python -m covered.run [PYTEST ARGUMENT ...]     (in tests/)
+
+The control plane by coverage.py, the data plane by gcov over generated C that carries the line numbers of the .pyx and
+.pxd files. Builds in build/coverage and leaves the normal build alone. Prints the share of lines of each file and the
+lines that never ran; ends with an error if the data plane is below its target.
+
+Processes that a test kills, or that end by `os._exit`, report nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from itertools import groupby
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+TREE = REPOSITORY / "build" / "coverage"
+PARTS = ("lsmkv", "lsmkv_ext", "bench", "tools", "tests", "docs")
+FILES = ("setup.py", "pyproject.toml", "README.md")
+TESTS = ["tests/unit", "tests/model", "tests/golden", "tests/fuzz", "tests/crash/test_metamorphic.py"]
+TESTS += ["tests/crash/test_corruption.py", "tests/crash/test_regressions.py"]
+TARGET = 90  # percent of the lines of the data plane
+
+Lines = dict[str, dict[int, int]]  # how often each line ran, by file
+
+SETTINGS = """
+[run]
+branch = True
+source = lsmkv
+parallel = True
+concurrency = thread
+sigterm = True
+"""
+
+
+def copy_sources() -> None:
+    """Copies keep the times of their files: only what has changed since the last run is built again."""
+    sources = [path for part in PARTS for path in (REPOSITORY / part).rglob("*") if path.is_file()]
+    generated = {path.with_suffix(".c") for path in sources if path.suffix == ".pyx"}
+    for path in [*sources, *(REPOSITORY / file for file in FILES)]:
+        if path not in generated and path.suffix not in (".so", ".pyc"):
+            copy = TREE / path.relative_to(REPOSITORY)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+
+
+def build() -> None:
+    copy_sources()
+    (TREE / "lsmkv_bench").unlink(missing_ok=True)
+    (TREE / "lsmkv_bench").symlink_to("bench")
+    environment = {**os.environ, "LSMKV_COVERAGE": "1", "LSMKV_OPTIMIZE": "0"}
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j2"], cwd=TREE, env=environment, check=True
+    )
+
+
+def run_tests(arguments: list[str]) -> None:
+    for old in [*TREE.rglob("*.gcda"), *TREE.glob(".coverage*")]:
+        old.unlink()
+    (TREE / "coveragerc").write_text(SETTINGS)
+    # So that every interpreter that a test starts measures too.
+    site = TREE / "site"
+    site.mkdir(exist_ok=True)
+    (site / "sitecustomize.py").write_text("import coverage\ncoverage.process_startup()\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{TREE}{os.pathsep}{site}",
+        "COVERAGE_PROCESS_START": str(TREE / "coveragerc"),
+        "COVERAGE_FILE": str(TREE / ".coverage"),
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", *arguments]
+    if subprocess.run(command, cwd=TREE, env=environment).returncode:
+        print("some tests failed; what follows counts the lines that ran")
+
+
+def data_plane() -> Lines:
+    """Adds up what gcov says of every module: the inline functions of a .pxd are in many."""
+    reports = TREE / "gcov"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    notes = [str(path) for path in (TREE / "build").rglob("*.gcno")]
+    gcov = ["gcov", "--json-format", "--preserve-paths", *notes]
+    subprocess.run(gcov, cwd=reports, check=True, stdout=subprocess.DEVNULL)
+    lines: Lines = defaultdict(dict)
+    for report in reports.glob("*.gcov.json.gz"):
+        for file in json.loads(gzip.decompress(report.read_bytes()))["files"]:
+            name = file["file"].removeprefix(f"{TREE}/")
+            if name.startswith("lsmkv_ext/") and name.endswith((".pyx", ".pxd")):
+                for line in file["lines"]:
+                    number = line["line_number"]
+                    lines[name][number] = lines[name].get(number, 0) + line["count"]
+    return dict(lines)
+
+
+def control_plane() -> Lines:
+    environment = {**os.environ, "COVERAGE_FILE": str(TREE / ".coverage")}
+    coverage = [sys.executable, "-m", "coverage"]
+    rc = f"--rcfile={TREE / 'coveragerc'}"
+    subprocess.run([*coverage, "combine", "-q", rc, str(TREE)], cwd=TREE, env=environment, check=True)
+    subprocess.run([*coverage, "json", "-q", rc, "-o", "python.json"], cwd=TREE, env=environment, check=True)
+    files = json.loads((TREE / "python.json").read_text())["files"]
+    return {
+        name.removeprefix(f"{TREE}/"): {
+            **dict.fromkeys(file["executed_lines"], 1),
+            **dict.fromkeys(file["missing_lines"], 0),
+        }
+        for name, file in files.items()
+    }
+
+
+def ranges(numbers: list[int]) -> str:
+    """1, 2, 3, 7 as "1-3 7"."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def share(counts: list[int]) -> float:
+    return 100 * sum(count > 0 for count in counts) / len(counts) if counts else 100.0
+
+
+def report(title: str, lines: Lines) -> float:
+    print(f"\n{title}")
+    for name, counted in sorted(lines.items()):
+        missing = sorted(number for number, count in counted.items() if not count)
+        print(f"{share(list(counted.values())):6.1f} %  {name}  {ranges(missing)}")
+    whole = share([count for counted in lines.values() for count in counted.values()])
+    print(f"{whole:6.1f} %  of {sum(map(len, lines.values())):,} lines")
+    return whole
+
+
+def main() -> None:
+    build()
+    run_tests(sys.argv[1:] or TESTS)
+    report("control plane", control_plane())
+    whole = report("data plane", data_plane())
+    sys.exit(whole < TARGET)
+
+
+if __name__ == "__main__":
+    main()
