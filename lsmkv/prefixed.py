@@ -7,6 +7,7 @@ from typing import Any
 
 from lsmkv.errors import ReadOnlyError
 from lsmkv.mapping import Key, OrderedMapping
+from lsmkv_ext.limits import MAX_KEY
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
 
@@ -184,12 +185,17 @@ class PrefixedBatch:
 
 
 def delete_from(db: Any, start: bytes) -> None:
-    """Deletes every key from `start` on. A range needs a stop, so the last key is deleted by itself."""
+    """Deletes every key from `start` on, up to the successor of the last one."""
     last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
-    if last is not None:
-        with db.write_batch() as batch:
-            batch.delete_range(start, last)
-            batch.delete(last)
+    if last is None:
+        return
+    if len(last) < MAX_KEY:
+        db.delete_range(start, last + b"\0")
+        return
+    # The longest keys have no successor.
+    with db.write_batch() as batch:
+        batch.delete_range(start, last)
+        batch.delete(last)
 
 
 def _range(prefix: bytes, start: Key | None, stop: Key | None) -> tuple[bytes, bytes]:
