@@ -8,6 +8,7 @@ from typing import Any
 from lsmkv.errors import ReadOnlyError
 from lsmkv.mapping import Key, OrderedMapping
 from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.limits import MAX_KEY
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -194,14 +195,18 @@ def delete_from(db: Any, start: bytes) -> None:
 
 
 def _delete_from(db: Any, start: bytes) -> None:
-    # A range needs a stop, so the last key is deleted by itself. It is the last one until the write.
+    # A range needs a stop: the successor of the last key, which stays the last one until the write.
     with db._engine.exclusive():
         last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
-        if last is not None:
-            batch = WriteBatch()
+        if last is None:
+            return
+        batch = WriteBatch()
+        if len(last) < MAX_KEY:
+            batch.delete_range(start, last + b"\0")
+        else:
             batch.delete_range(start, last)
             batch.delete(last)
-            db._engine.write_exclusive(batch)
+        db._engine.write_exclusive(batch)
 
 
 def _range(prefix: bytes, start: Key | None, stop: Key | None) -> tuple[bytes, bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from _thread import interrupt_main
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from lsmkv import filenames
@@ -69,10 +70,10 @@ class Claims:
             busy.append(CompactionPlan(PlanKind.COMPACT, -1, -1, upper=damaged))
         return choose(version, self.versions.options, busy, hints)
 
-    def choose_idle(self) -> CompactionPlan | None:
+    def choose_idle(self, hints: Hints) -> CompactionPlan | None:
         """A merge of L0 for an idle database: reads then probe one sorted run instead of several tables."""
         l0 = frozenset(f.number for f in self.versions.current.levels[0])
-        return self.choose(Hints(seek_heavy=l0))
+        return self.choose(replace(hints, seek_heavy=l0))
 
     def mark_damaged(self, plan: CompactionPlan, error: CorruptionError) -> None:
         """Keeps the inputs that the error names out of later plans. An error that names no table blames a sole

@@ -26,6 +26,7 @@ class Counters:
     compaction_entries_out: int = 0
     moves: int = 0
     shifts: int = 0
+    drops: int = 0
     filter_rebuilds: int = 0
     filter_rebuild_bytes: int = 0
     filter_rebuild_ns: int = 0
@@ -54,6 +55,8 @@ class Counters:
             self.moves += 1
         elif plan.kind is PlanKind.SHIFT:
             self.shifts += 1
+        elif plan.kind is PlanKind.DROP:
+            self.drops += len(plan.upper)
         elif plan.kind is PlanKind.FILTERS:
             self.filter_rebuilds += 1
             self.filter_rebuild_bytes += result.bytes_written

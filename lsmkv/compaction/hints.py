@@ -7,6 +7,7 @@ from lsmkv.compaction.picker import Hints
 from lsmkv.options import Options
 from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.compaction.coverage import covered
 
 # A wasted read costs about as much as compacting this many bytes.
 BYTES_PER_WASTED_READ = 16 << 10
@@ -19,13 +20,25 @@ class ReadHints:
         self._versions = versions
         self._debt = debt
         self._l0_seek_heavy: frozenset[int] = frozenset()
+        self._covered: tuple[Version | None, dict[int, tuple[int, bool]]] = (None, {})  # of one version
 
     def mark_l0_seek_heavy(self) -> None:
         """Seeks have probed the tables of L0 as often as their merge would cost."""
         self._l0_seek_heavy = frozenset(f.number for f in self._versions.current.levels[0])
 
     def read(self, version: Version, options: Options) -> Hints:
-        return Hints(self._l0_seek_heavy | self._wasted_reads(), self._debt.due(version, options))
+        known = self._coverage(version)
+        return Hints(
+            self._l0_seek_heavy | self._wasted_reads(),
+            self._debt.due(version, options),
+            frozenset(number for number, (_, whole) in known.items() if whole),
+            {number: size for number, (size, _) in known.items()},
+        )
+
+    def _coverage(self, version: Version) -> dict[int, tuple[int, bool]]:
+        if self._covered[0] is not version:
+            self._covered = (version, covered(self._versions.tables_of(version.files())))
+        return self._covered[1]
 
     def _wasted_reads(self) -> frozenset[int]:
         """The tables whose wasted reads have cost more than a compaction of them would."""

@@ -189,6 +189,8 @@ class Jobs:
             return self._move(plan, shifts)
         if plan.kind is PlanKind.SHIFT:
             return self._shift(plan)
+        if plan.kind is PlanKind.DROP:
+            return self._drop(plan)
         if plan.kind is PlanKind.FILTERS:
             return self._rebuild_filter(plan, shifts)
         return self._compact(plan, shifts, parts)
@@ -209,6 +211,11 @@ class Jobs:
             level = self._output_level(plan, shifts)
             moved = tuple((f.number, level) for f in plan.upper)
             self.versions.apply(VersionEdit(moved=moved, reason=f"move: {plan.reason}"))
+        return Result(plan.reason, plan.level, plan.output_level)
+
+    def _drop(self, plan: CompactionPlan) -> Result:
+        removed = tuple(f.number for f in plan.upper)
+        self.versions.apply(VersionEdit(removed=removed, reason=f"drop: {plan.reason}"))
         return Result(plan.reason, plan.level, plan.output_level)
 
     def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:

@@ -9,8 +9,8 @@ data; when the tree shrinks, it closes again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lsmkv.options import MAX_LEVELS, Options
@@ -38,6 +38,7 @@ class PlanKind(Enum):
     MOVE = "move"  # the inputs change their level, no byte is copied
     SHIFT = "shift"  # renumber the levels
     FILTERS = "filters"  # new filters for the inputs, in place
+    DROP = "drop"  # the inputs leave the tree unread
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,12 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class Hints:
-    """What reads have measured. Never needed for correctness."""
+    """What the tables know and the version does not. The first two are measured and never needed for correctness."""
 
     seek_heavy: frozenset[int] = frozenset()  # files with many wasted reads
     filter_debt: frozenset[int] = frozenset()  # files whose filter does not suit their level
+    dead: frozenset[int] = frozenset()  # files in which newer range tombstones of the tree delete everything
+    covered: Mapping[int, int] = field(default_factory=dict)  # bytes that newer range tombstones delete, by file
 
 
 NO_HINTS = Hints()
@@ -196,6 +199,9 @@ def conflict(plan: CompactionPlan, other: CompactionPlan) -> bool:
 
 
 def _candidates(version: Version, options: Options, hints: Hints, taken: _Conflicts) -> Iterator[CompactionPlan]:
+    plan = _pick_dead(version, taken, hints)
+    if plan is not None:
+        yield plan
     scores = level_scores(version, options)
     full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
     for level in sorted(full, key=lambda level: -scores[level]):
@@ -212,6 +218,29 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
     plan = _pick_filter_debt(version, taken, hints)
     if plan is not None:
         yield plan
+
+
+def _pick_dead(version: Version, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
+    """The tables of a level that are of no use any more. Dropping them frees their space without reading or writing a
+    byte of it.
+
+    A dead table may go while the range tombstones over it stay: these hide all that it hid. They stay while an older
+    table overlaps them, whatever plans run meanwhile.
+    """
+    for level, files in enumerate(version.levels):
+        useless = (f for f in files if f.number in hints.dead or _hides_nothing(version, level, f))
+        chosen = tuple(f for f in useless if taken.free((f,)))
+        if chosen:
+            return CompactionPlan(PlanKind.DROP, level, level, upper=chosen, reason="covered")
+    return None
+
+
+def _hides_nothing(version: Version, level: int, f: FileMeta) -> bool:
+    """Whether `f` holds only range tombstones, and no older table overlaps them."""
+    if f.entries or not f.range_tombstones:
+        return False
+    young = version.overlapping(0, f.range) if level == 0 else ()
+    return not any(other.min_seq < f.max_seq for other in young if other is not f) and not version.below(level, f.range)
 
 
 def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str = "l0 count") -> CompactionPlan | None:
@@ -305,23 +334,25 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
     return None
 
 
-def l0_worth_merging(version: Version, options: Options) -> bool:
-    """Whether an idle database should merge L0: it holds several tables, or one that overlaps L1, and the merge writes
-    no more per byte than any step down the tree.
+def l0_worth_merging(version: Version, options: Options, covered: Mapping[int, int] = NO_HINTS.covered) -> bool:
+    """Whether an idle database should merge L0: it holds several tables, one that overlaps L1, or range tombstones over
+    deeper tables (`covered`), and the merge writes no more per byte, gained bytes included, than any step down the tree.
     """
     l0 = version.levels[0]
     if not l0:
         return False
-    below = sum(f.size for f in version.overlapping(1, hull(l0)))
-    if len(l0) == 1 and not below:
+    span = hull(l0)
+    below = total_size(version.overlapping(1, span))
+    gain = sum(covered.get(f.number, 0) for f in version.below(0, span)) if covered else 0
+    if len(l0) == 1 and not below and not gain:
         return False
-    return below <= sum(f.size for f in l0) * options.level_size_ratio
+    return below <= (total_size(l0) + gain) * options.level_size_ratio
 
 
 def _pick_seek_heavy(version: Version, options: Options, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
     if not hints.seek_heavy:
         return None
-    worth = len(version.levels[0]) > 1 or l0_worth_merging(version, options)
+    worth = len(version.levels[0]) > 1 or l0_worth_merging(version, options, hints.covered)
     if worth and any(f.number in hints.seek_heavy for f in version.levels[0]):
         plan = _pick_l0(version, options, taken, "seeks")
         if plan is not None:

@@ -273,11 +273,15 @@ class Scheduler:
                 return self.claims.add(plan)
 
     def _choose(self) -> CompactionPlan | None:
-        return self.claims.choose(self._hints(self.versions.current, self.options))
+        return self.claims.choose(self._read_hints())
+
+    def _read_hints(self) -> Hints:
+        return self._hints(self.versions.current, self.options)
 
     def _wait_for_work(self) -> bool:
         """Waits for a change. True if none came for a while and L0 is worth merging."""
-        if l0_worth_merging(self.versions.current, self.options) and not self.claims.suspended:
+        covered = self._read_hints().covered
+        if l0_worth_merging(self.versions.current, self.options, covered) and not self.claims.suspended:
             return not self.condition.wait(IDLE_SECONDS)
         self.condition.wait(GARBAGE_INTERVAL if self.versions.waiting_for_readers else None)
         return False
@@ -285,7 +289,7 @@ class Scheduler:
     def _pick_idle(self) -> CompactionPlan | None:
         if self._stopping or self.engine.refusal is not None or self.engine.immutables or self.claims.suspended:
             return None
-        return self.claims.choose_idle()
+        return self.claims.choose_idle(self._read_hints())
 
     def run_claimed(self, claim: Claim, parts: int = 1) -> None:
         """Runs a plan in up to `parts` threads and removes its claim."""

@@ -26,6 +26,7 @@ from lsmkv_ext.read.merge cimport (
     merge_init,
     merge_next,
     merge_seek,
+    merge_skip_to,
 )
 from lsmkv_ext.read.tombstones cimport sweep_add_memtable, sweep_add_table, sweep_begin, sweep_free, sweep_next
 from lsmkv_ext.table.builder cimport (
@@ -49,6 +50,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     PATH_SIZE = 4200
     CHECK_EVERY = 512           # entries between checks for a cancel
+    SKIP_EVERY = 8              # covered entries between attempts to skip
     RANGES_MAX = 2 << 20        # bytes of range tombstones after which an output is cut: an open table keeps them in memory
 
 
@@ -252,6 +254,14 @@ cdef int seek_start(JobC* j, Status* st) noexcept nogil:
     return merge_seek(&j.merge, j.start, j.start_len)
 
 
+cdef int pass_covered(JobC* j, Status* st) noexcept nogil:
+    """Moves past an entry that the current fragment covers, and now and then past all that it covers."""
+    j.dropped_covered += 1
+    if merge_next(&j.merge) != ST_OK or j.dropped_covered % SKIP_EVERY != 0:
+        return st.code
+    return merge_skip_to(&j.merge, j.sweep.span.stop, j.sweep.span.stop_len, j.sweep.span.seq)
+
+
 cdef int merge_all(JobC* j, Status* st) noexcept nogil:
     cdef Entry* e
     if seek_start(j, st) != ST_OK:
@@ -270,8 +280,10 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
         # Fragments are disjoint: only the first that ends after the key can cover it.
         if (j.sweep.valid and j.sweep.span.seq > e.seq
                 and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, e.key, e.klen) <= 0):
-            j.dropped_covered += 1
-        elif e.is_delete and not older_table_may_hold(j, e.key, e.klen):
+            if pass_covered(j, st) != ST_OK:
+                return st.code
+            continue
+        if e.is_delete and not older_table_may_hold(j, e.key, e.klen):
             j.dropped_deletes += 1
         elif add_entry(j, e, st) != ST_OK:
             return st.code

@@ -10,7 +10,7 @@ from libc.stdint cimport uint64_t
 from lsmkv_ext.memtable.arena cimport ArenaChunk, MemEntry
 from lsmkv_ext.memtable.index cimport MemIndex
 from lsmkv_ext.memtable.order cimport LatestOrder, MemOrder
-from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, RangeNode
+from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, RangeNode, Span
 
 ctypedef struct MemC:
     ArenaChunk* first
@@ -48,9 +48,10 @@ cdef uint64_t mem_weight(const MemC* m) noexcept nogil
 # Newest version with seq <= snapshot, or NULL. Callers interpret tombstones.
 cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t hash, uint64_t snapshot) noexcept nogil
 cdef void mem_prefetch(const MemC* m, uint64_t hash) noexcept nogil
-# Largest seq <= snapshot of a range tombstone over key, or 0. `steps`: NULL, or a counter of comparisons.
-cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
-                               size_t* steps=*) noexcept nogil
+# A span over key of the newest range tombstone with seq <= snapshot, or NULL. `steps`: NULL, or a counter of comparisons.
+cdef const Span* mem_covering_span(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
+                                   size_t* steps=*) noexcept nogil
+cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil   # its seq, or 0
 # The order of everything appended before (chunk, offset); the caller releases it. NULL if out of memory.
 cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil
 

@@ -112,11 +112,11 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
     p = <char*>d + sizeof(MemRangeTombstone)
     memcpy(p, start, start_len)
     memcpy(p + start_len, stop, stop_len)
-    d.start = p
-    d.start_len = <uint32_t>start_len
-    d.stop = p + start_len
-    d.stop_len = <uint32_t>stop_len
-    d.seq = seq
+    d.span.start = p
+    d.span.start_len = <uint32_t>start_len
+    d.span.stop = p + start_len
+    d.span.stop_len = <uint32_t>stop_len
+    d.span.seq = seq
     d.older = m.range_tombstones
     if seq < m.min_seq:
         m.min_seq = seq
@@ -165,13 +165,18 @@ cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t ha
         i = (i + 1) & index.mask
 
 
-cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
-                               size_t* steps=NULL) noexcept nogil:
+cdef const Span* mem_covering_span(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
+                                   size_t* steps=NULL) noexcept nogil:
     # The tree first: the newer list then always reaches head.newest.
     cdef RangeNode* head = <RangeNode*>lsm_load_ptr(<void**>&m.range_tree)
     cdef MemRangeTombstone* d = <MemRangeTombstone*>lsm_load_ptr(<void**>&m.range_tombstones)
-    cdef uint64_t seq = range_list_cover(d, head.newest if head != NULL else NULL, key, klen, snapshot, steps)
-    return seq if seq else range_tree_cover(head, key, klen, snapshot, steps)
+    cdef const Span* found = range_list_cover(d, head.newest if head != NULL else NULL, key, klen, snapshot, steps)
+    return found if found != NULL else range_tree_cover(head, key, klen, snapshot, steps)
+
+
+cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil:
+    cdef const Span* found = mem_covering_span(m, key, klen, snapshot)
+    return found.seq if found != NULL else 0
 
 
 cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil:
@@ -278,12 +283,12 @@ cdef class Memtable:
         cdef MemRangeTombstone* d = self.c.range_tombstones
         out = []
         while d != NULL:
-            out.append((d.start[:d.start_len], d.stop[:d.stop_len], d.seq))
+            out.append((d.span.start[:d.span.start_len], d.span.stop[:d.span.stop_len], d.span.seq))
             d = d.older
         return out
 
     def range_tombstone_over(self, bytes key, uint64_t snapshot=<uint64_t>-1):
         """Return the sequence number of the newest range tombstone over `key` at `snapshot` (0: none), and the steps it took."""
         cdef size_t steps = 0
-        cdef uint64_t seq = mem_covering_seq(self.c, key, len(key), snapshot, &steps)
-        return seq, steps
+        cdef const Span* found = mem_covering_span(self.c, key, len(key), snapshot, &steps)
+        return (found.seq if found != NULL else 0), steps

@@ -13,6 +13,7 @@ from lsmkv_ext.port.pthread cimport pthread_mutex_t
 ctypedef struct MemRun:         # sorted by (key, newest first); shared by orders
     int refs
     size_t n
+    uint64_t max_seq            # of its items
     size_t skip                 # all keys share their first `skip` bytes; the prefixes start there
     SortItem* items             # n items somewhere in `room`
     SortItem* room              # owned

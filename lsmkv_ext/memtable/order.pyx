@@ -42,6 +42,7 @@ cdef MemRun* run_new(size_t capacity) noexcept nogil:
     run.capacity = capacity
     run.items = run.room
     run.n = 0
+    run.max_seq = 0
     run.skip = 0
     return run
 
@@ -85,6 +86,8 @@ cdef bint run_gather(MemRun* run, ArenaChunk* chunk, size_t at, ArenaChunk* end_
         chunk = <ArenaChunk*>lsm_load_ptr(<void**>&chunk.next)
         at = 0
     run.items = item
+    if run.n:
+        run.max_seq = item.entry.seq    # sequence numbers grow along the arena
     if cut_again:
         cut_prefixes(item, run.n, run.skip)
     return alike and length <= run.skip + 8
@@ -145,6 +148,7 @@ cdef MemRun* run_merge(MemRun* a, MemRun* b) noexcept nogil:
                     cut_prefixes(&y, 1, skip)
         k += 1
     out.skip = skip
+    out.max_seq = max(a.max_seq, b.max_seq)
     out.n = k
     return out
 

@@ -9,20 +9,16 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-ctypedef struct MemRangeTombstone:
-    MemRangeTombstone* older
-    const char* start
-    const char* stop
-    uint32_t start_len
-    uint32_t stop_len
-    uint64_t seq
-
 ctypedef struct Span:           # keys are borrowed from the range tombstones
     const char* start
     const char* stop
     uint32_t start_len
     uint32_t stop_len
     uint64_t seq
+
+ctypedef struct MemRangeTombstone:
+    MemRangeTombstone* older
+    Span span
 
 ctypedef struct RangeNode:
     RangeNode* before           # the node of older range tombstones, or NULL
@@ -41,9 +37,10 @@ cdef enum:
 # Adds a leaf of the newest `count` range tombstones before `head`, joins nodes of equal rank and returns the new head; NULL if
 # out of memory. Adds the bytes it takes to *used.
 cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil
-# Largest seq <= snapshot over key, or 0. `steps`: NULL, or a counter of the spans and range tombstones compared.
-cdef uint64_t range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
-                               size_t* steps) noexcept nogil
-cdef uint64_t range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
-                               uint64_t snapshot, size_t* steps) noexcept nogil
+# A span over `key` with the largest seq <= snapshot, or NULL; it lives as long as the memtable. `steps`: NULL, or a counter of the
+# spans and range tombstones compared.
+cdef const Span* range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
+                                  size_t* steps) noexcept nogil
+cdef const Span* range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
+                                  uint64_t snapshot, size_t* steps) noexcept nogil
 cdef void range_tree_free(RangeNode* head) noexcept nogil

@@ -63,7 +63,6 @@ cdef RangeNode* leaf_new(const MemRangeTombstone* newest, int count) noexcept no
     cdef RangeNode* node = node_new(2 * count)
     cdef Span* scratch = <Span*>malloc(2 * count * sizeof(Span))
     cdef Span* swap
-    cdef Span one
     cdef const MemRangeTombstone* d = newest
     cdef int _i
     if node == NULL or scratch == NULL:
@@ -73,16 +72,11 @@ cdef RangeNode* leaf_new(const MemRangeTombstone* newest, int count) noexcept no
             free(node)
         return NULL
     node.newest = newest
-    node.max_seq = newest.seq
+    node.max_seq = newest.span.seq
     for _i in range(count):
-        node.min_seq = d.seq
-        if lsm_compare(d.start, d.start_len, d.stop, d.stop_len) < 0:
-            one.start = d.start
-            one.start_len = d.start_len
-            one.stop = d.stop
-            one.stop_len = d.stop_len
-            one.seq = d.seq
-            node.n = overlay(node.spans, node.n, &one, 1, scratch)
+        node.min_seq = d.span.seq
+        if lsm_compare(d.span.start, d.span.start_len, d.span.stop, d.span.stop_len) < 0:
+            node.n = overlay(node.spans, node.n, &d.span, 1, scratch)
             swap = node.spans
             node.spans = scratch
             scratch = swap
@@ -141,20 +135,23 @@ cdef void range_tree_free(RangeNode* head) noexcept nogil:
 
 # --- lookup ----------------------------------------------------------------------------------------------------------
 
-cdef uint64_t range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
-                               uint64_t snapshot, size_t* steps) noexcept nogil:
+cdef inline bint span_covers(const Span* s, const char* key, size_t klen) noexcept nogil:
+    return not starts_after(s, key, klen) and not ends_by(s, key, klen)
+
+
+cdef const Span* range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
+                                  uint64_t snapshot, size_t* steps) noexcept nogil:
     """The list is newest first, so the first one over the key has the largest sequence number."""
     while d != end:
         if steps != NULL:
             steps[0] += 1
-        if (d.seq <= snapshot and lsm_compare(d.start, d.start_len, key, klen) <= 0
-                and lsm_compare(key, klen, d.stop, d.stop_len) < 0):
-            return d.seq
+        if d.span.seq <= snapshot and span_covers(&d.span, key, klen):
+            return &d.span
         d = d.older
-    return 0
+    return NULL
 
 
-cdef uint64_t span_cover(const RangeNode* node, const char* key, size_t klen, size_t* steps) noexcept nogil:
+cdef const Span* find_span(const RangeNode* node, const char* key, size_t klen, size_t* steps) noexcept nogil:
     cdef size_t lo = 0, hi = node.n, mid
     while lo < hi:          # first span that starts after key
         if steps != NULL:
@@ -165,31 +162,31 @@ cdef uint64_t span_cover(const RangeNode* node, const char* key, size_t klen, si
         else:
             lo = mid + 1
     if lo == 0 or ends_by(&node.spans[lo - 1], key, klen):
-        return 0
-    return node.spans[lo - 1].seq
+        return NULL
+    return &node.spans[lo - 1]
 
 
-cdef uint64_t node_cover(const RangeNode* node, const char* key, size_t klen, uint64_t snapshot,
-                         size_t* steps) noexcept nogil:
+cdef const Span* node_cover(const RangeNode* node, const char* key, size_t klen, uint64_t snapshot,
+                            size_t* steps) noexcept nogil:
     cdef const MemRangeTombstone* end
-    cdef uint64_t seq
+    cdef const Span* found
     if node.min_seq > snapshot:
-        return 0
+        return NULL
     if node.max_seq <= snapshot:
-        return span_cover(node, key, klen, steps)
+        return find_span(node, key, klen, steps)
     if node.newer == NULL:
         end = node.before.newest if node.before != NULL else NULL
         return range_list_cover(node.newest, end, key, klen, snapshot, steps)
-    seq = node_cover(node.newer, key, klen, snapshot, steps)
-    return seq if seq else node_cover(node.older, key, klen, snapshot, steps)
+    found = node_cover(node.newer, key, klen, snapshot, steps)
+    return found if found != NULL else node_cover(node.older, key, klen, snapshot, steps)
 
 
-cdef uint64_t range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
-                               size_t* steps) noexcept nogil:
-    cdef uint64_t seq
+cdef const Span* range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
+                                  size_t* steps) noexcept nogil:
+    cdef const Span* found
     while head != NULL:
-        seq = node_cover(head, key, klen, snapshot, steps)
-        if seq:
-            return seq
+        found = node_cover(head, key, klen, snapshot, steps)
+        if found != NULL:
+            return found
         head = head.before
-    return 0
+    return NULL

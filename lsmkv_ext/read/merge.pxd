@@ -53,6 +53,10 @@ cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil     
 # last < (or <=) key, then backward
 cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil
 cdef int merge_next(MergeC* m) noexcept nogil                                           # onward in the direction of the seek
+# Skips entries older than `seq` on this side of `bound` (forward: keys < bound; backward: keys >= bound), for callers that know
+# them to be deleted. It reads no block of what it skips. A source that has entries from `seq` on, a level's table by table, stays
+# where it is, so the entry afterwards may still be on this side.
+cdef int merge_skip_to(MergeC* m, const char* bound, size_t blen, uint64_t seq) noexcept nogil
 
 
 cdef inline Entry* merge_entry(MergeC* m) noexcept nogil:

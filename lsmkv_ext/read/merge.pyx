@@ -200,6 +200,68 @@ cdef inline int source_advance(Source* s, MergeC* m) noexcept nogil:
     return load_table_entry(s, code, m.st)
 
 
+# --- skipping in one source ------------------------------------------------------------------------------------------
+
+cdef inline bint ends_before(const TableC* t, const char* bound, size_t blen, int direction) noexcept nogil:
+    """Whether all entries of the table are on this side of `bound`."""
+    cdef int r
+    if direction < 0:
+        return lsm_compare(t.smallest, t.smallest_len, bound, blen) >= 0
+    r = lsm_compare(t.largest, t.largest_len, bound, blen)
+    return r < 0 or (r == 0 and t.largest_exclusive)
+
+
+cdef bint is_older(const Source* s, uint64_t seq) noexcept nogil:
+    """Whether every entry of the run, or of the table that the source is on, is older than `seq`."""
+    if s.kind == SOURCE_RUN:
+        return s.run.run.max_seq < seq
+    return s.table.t.max_seq < seq
+
+
+cdef int table_pass(TableIter* it, const char* bound, size_t blen, int direction) noexcept nogil:
+    """Moves to the first entry beyond `bound`."""
+    return table_iter_seek(it, bound, blen) if direction > 0 else table_iter_seek_for_prev(it, bound, blen, False)
+
+
+cdef int run_skip(Source* s, const char* bound, size_t blen, MergeC* m) noexcept nogil:
+    if m.direction > 0:
+        run_seek(&s.run, bound, blen)
+    else:
+        run_seek_before(&s.run, bound, blen)
+    load_run_entry(s)
+    return ST_OK
+
+
+cdef int table_skip(Source* s, const char* bound, size_t blen, MergeC* m) noexcept nogil:
+    if ends_before(s.table.t, bound, blen, m.direction):
+        s.valid = False
+        return ST_OK
+    return load_table_entry(s, table_pass(&s.table, bound, blen, m.direction), m.st)
+
+
+cdef int level_skip(Source* s, const char* bound, size_t blen, uint64_t seq, MergeC* m) noexcept nogil:
+    cdef int i = s.at, code
+    while 0 <= i < s.n_tables and s.tables[i].max_seq < seq and ends_before(s.tables[i], bound, blen, m.direction):
+        i += m.direction
+    s.valid = False
+    if i < 0 or i >= s.n_tables:
+        return ST_OK
+    level_enter(s, i, m)
+    if s.tables[i].max_seq < seq:
+        code = table_pass(&s.table, bound, blen, m.direction)
+    else:
+        code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
+    return level_step(s, code, m)
+
+
+cdef int source_skip(Source* s, const char* bound, size_t blen, uint64_t seq, MergeC* m) noexcept nogil:
+    if s.kind == SOURCE_RUN:
+        return run_skip(s, bound, blen, m)
+    if s.kind == SOURCE_TABLE:
+        return table_skip(s, bound, blen, m)
+    return level_skip(s, bound, blen, seq, m)
+
+
 # --- the heap --------------------------------------------------------------------------------------------------------
 
 cdef inline int compare_keys(const MergeC* m, const Source* a, const Source* b) noexcept nogil:
@@ -359,3 +421,16 @@ cdef int merge_next(MergeC* m) noexcept nogil:
     sift_down(m, 0)
     find_runner_up(m)
     return ST_OK
+
+
+cdef int merge_skip_to(MergeC* m, const char* bound, size_t blen, uint64_t seq) noexcept nogil:
+    cdef Source* s
+    cdef int i
+    cdef bint moved = False
+    for i in range(m.n_heap):
+        s = m.heap[i]
+        if is_older(s, seq) and (lsm_compare(s.e.key, s.e.klen, bound, blen) < 0) == (m.direction > 0):
+            moved = True
+            if source_skip(s, bound, blen, seq, m) != ST_OK:
+                return fail(m)
+    return build_heap(m) if moved else ST_OK

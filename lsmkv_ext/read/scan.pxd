@@ -40,6 +40,7 @@ ctypedef struct ScanC:          # what filling a chunk needs
     MergeC merge
     Fragments fragments
     bint search_memtables       # a memtable has too many range tombstones to flatten: search it for each entry
+    uint64_t dead               # deleted entries that it met
     Bound lower
     Bound upper
     bint want_value

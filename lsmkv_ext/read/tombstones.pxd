@@ -19,8 +19,8 @@ cdef int fragments_add_memtable(Fragments* s, const MemC* m, uint64_t snapshot) 
 cdef int fragments_add_table(Fragments* s, const TableC* t) noexcept nogil
 cdef int fragments_flatten(Fragments* s) noexcept nogil
 cdef void fragments_free(Fragments* s) noexcept nogil
-# Of flattened items: the newest sequence number over `key`, or 0.
-cdef uint64_t fragments_cover(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil
+# Of flattened items: the fragment over `key`, or NULL.
+cdef const RangeTombstone* fragments_find(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil
 
 ctypedef struct RangeSource:    # range tombstones sorted by start: a table's, or a list in memory
     RangeTombstone now          # the current one

@@ -1,7 +1,7 @@
 from libc.stdlib cimport qsort
 from libc.string cimport memset
 
-from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone
+from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, Span
 from lsmkv_ext.port.alloc cimport lsm_free
 from lsmkv_ext.port.atomics cimport lsm_load_ptr
 from lsmkv_ext.port.compare cimport lsm_compare
@@ -29,8 +29,10 @@ cdef int fragments_add(Fragments* s, const char* start, size_t start_len, const 
 
 cdef int fragments_add_memtable(Fragments* s, const MemC* m, uint64_t snapshot) noexcept nogil:
     cdef MemRangeTombstone* d = <MemRangeTombstone*>lsm_load_ptr(<void**>&m.range_tombstones)
+    cdef const Span* r
     while d != NULL:
-        if d.seq <= snapshot and fragments_add(s, d.start, d.start_len, d.stop, d.stop_len, d.seq) != 0:
+        r = &d.span
+        if r.seq <= snapshot and fragments_add(s, r.start, r.start_len, r.stop, r.stop_len, r.seq) != 0:
             return -1
         d = d.older
     return 0
@@ -255,7 +257,7 @@ cdef void fragments_free(Fragments* s) noexcept nogil:
     s.capacity = 0
 
 
-cdef uint64_t fragments_cover(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil:
+cdef const RangeTombstone* fragments_find(const RangeTombstone* items, size_t n, const char* key, size_t klen) noexcept nogil:
     cdef size_t lo = 0, hi = n, mid
     while lo < hi:          # first range that starts after key
         mid = (lo + hi) >> 1
@@ -264,5 +266,5 @@ cdef uint64_t fragments_cover(const RangeTombstone* items, size_t n, const char*
         else:
             hi = mid
     if lo == 0 or lsm_compare(key, klen, items[lo - 1].stop, items[lo - 1].stop_len) >= 0:
-        return 0
-    return items[lo - 1].seq
+        return NULL
+    return &items[lo - 1]

@@ -1,0 +1,3 @@
+from lsmkv_ext.table.table import Table
+
+def covered(tables: list[Table]) -> dict[int, tuple[int, bool]]: ...
