@@ -17,6 +17,7 @@ from lsmkv_ext.wal import sync_watermark
 CURRENT = "CURRENT"
 LOCK = "LOCK"
 OPTIONS = "OPTIONS"
+RESERVE = "RESERVE"
 STATS = "STATS"
 SYNCED = sync_watermark.NAME
 LOST = "lost"  # folder where repair puts damaged files
@@ -31,6 +32,7 @@ class Kind(Enum):
     CURRENT = "current"
     LOCK = "lock"
     OPTIONS = "options"
+    RESERVE = "reserve"
     SYNCED = "synced"
     STATS = "stats"
     TEMPORARY = "temporary"
@@ -40,6 +42,7 @@ _FIXED = {
     CURRENT: Kind.CURRENT,
     LOCK: Kind.LOCK,
     OPTIONS: Kind.OPTIONS,
+    RESERVE: Kind.RESERVE,
     STATS: Kind.STATS,
     SYNCED: Kind.SYNCED,
 }

@@ -15,6 +15,7 @@ from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import Kind
 from lsmkv.files import open_to_read, read_bounded
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
+from lsmkv.reserve import HEAD
 from lsmkv.version.current import MAX_CURRENT_BYTES
 from lsmkv.version.manifest import MAGIC
 from lsmkv_ext.wal.sync_watermark import damaged_offsets
@@ -62,6 +63,8 @@ def _contents_are_ours(path: str, name: str, kind: Kind, size: int) -> bool:
         return _begins(path, b"MANIFEST-")
     if name.startswith(filenames.OPTIONS):
         return Options.decode(read_bounded(path, MAX_OPTIONS_BYTES), path) is not None
+    if kind is Kind.RESERVE:
+        return _begins(path, HEAD)
     if name.startswith(filenames.STATS):
         return _bytes_at(path, 0, len(STATS_BEGINS)) == STATS_BEGINS
     return False

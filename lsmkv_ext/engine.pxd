@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.port.handle cimport HandleC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
+from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.tree cimport Tree
 from lsmkv_ext.wal.sync_watermark cimport SyncWatermark
 from lsmkv_ext.wal.writer cimport LogWriter
@@ -50,22 +51,29 @@ cdef class Engine:
     cdef bint sync_default
     cdef bint writable
     cdef readonly object refusal        # the exception since which writes are refused, or None
-    # Hooks of the control plane, called without arguments; None: nobody listens.
-    cdef public object on_full          # rotates; called in the writer's thread with the turn taken
-    cdef public object on_refused
+    # Hooks of the control plane; None: nobody listens.
+    cdef public object on_full          # (frees): rotates; called in the writer's thread with the turn taken
+    cdef public object on_refused       # ()
+    cdef public object release_reserve  # (): frees the disk space set aside; returns whether there was any
+    cdef public object refill_reserve   # (): sets space aside again if there is any, and tells set_reserve_used
     cdef WriteCounters writes
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
     cdef uint64_t owed          # ns of delay not yet slept
     cdef bint stopped
+    cdef bint reserve_used      # the disk is full: only writes that free space are taken
+    cdef bint held              # delay, stopped or reserve_used: a write has to look at them
 
     cdef int check_writable(self) except -1
     cdef int fail_write(self) except -1
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
-    cdef int hold_back(self, uint64_t footprint) except -1
-    cdef int make_room(self, bint keep_turn) except -1
-    cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1
+    # frees: the write is made of deletes, which take space to give more of it back.
+    cdef int hold_back(self, uint64_t footprint, bint frees) except -1
+    cdef int make_room(self, bint keep_turn, bint frees) except -1
+    cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1
+    # Whether the write that failed with *st should be tried again: it frees space, and some was set aside for it.
+    cdef bint has_reserve(self, bint frees, const Status* st) except -1
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
     cdef int write_payload(self, const BatchC* b, object sync) except -1
     cdef int sync_to(self, uint64_t offset) except -1

@@ -1,7 +1,10 @@
 import contextlib
+import errno
 import logging
+import os
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EDQUOT, ENOSPC
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, op_encode, op_size, ops_begin, ops_next, refuse_sync
@@ -31,6 +34,7 @@ from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
 from lsmkv_ext.errors import Error, ReadOnlyError
+from lsmkv_ext.errors import IOError as LsmIOError
 
 cdef object logger = logging.getLogger("lsmkv")
 
@@ -94,10 +98,12 @@ cdef class Engine:
         pthread_cond_destroy(&self.turn.freed)
 
     def start(self, levels, memtables, LogWriter log, uint64_t last_seq, *, bint readonly=False, bint sync_default=False,
-              SyncWatermark watermark=None):
-        """Opens for business. memtables: newest first, [0] is the active one; log: None for no log."""
+              SyncWatermark watermark=None, old_logs=()):
+        """Opens for business. memtables: newest first, [0] is the active one; log: None for no log; old_logs: those of the other
+        memtables, oldest first."""
         self.tree.show(ReadState(memtables, levels, self.tree.seed))
         self.log = log
+        self.old_logs = list(old_logs)
         self.watermark = watermark
         if log is not None and watermark is not None:
             log.attach_watermark(watermark, None)
@@ -178,9 +184,16 @@ cdef class Engine:
 
     def set_delay(self, uint64_t ns_per_kib):
         self.delay = ns_per_kib
+        self.held = self.delay or self.stopped or self.reserve_used
 
     def set_stopped(self, bint stopped):
         self.stopped = stopped
+        self.held = self.delay or self.stopped or self.reserve_used
+
+    def set_reserve_used(self, bint used):
+        """While the reserve is in use, only writes that free space are taken: others would eat it up."""
+        self.reserve_used = used
+        self.held = self.delay or self.stopped or self.reserve_used
 
     def set_row_cache(self, size_t limit):
         """Bytes that the row cache may hold; 0 keeps none."""
@@ -239,6 +252,8 @@ cdef class Engine:
         self.next_logs = None
         self.on_full = None
         self.on_refused = None
+        self.release_reserve = None
+        self.refill_reserve = None
         return True
 
     # --- what there is ---------------------------------------------------------------------------------------------------
@@ -338,9 +353,14 @@ cdef class Engine:
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
-    cdef int hold_back(self, uint64_t footprint) except -1:
+    cdef int hold_back(self, uint64_t footprint, bint frees) except -1:
         """Back pressure: writers sleep in proportion to what they write, or wait while stopped."""
         cdef uint64_t began, now, ns
+        if self.reserve_used and not frees:
+            if self.refill_reserve is not None:
+                self.refill_reserve()
+            if self.reserve_used:
+                raise LsmIOError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; deletes are still accepted", self.tree.path)
         if self.stopped:
             began = lsm_now_ns()
             self.writes.stops += 1
@@ -366,7 +386,7 @@ cdef class Engine:
             self.writes.slowdown_ns += now - began
         return self.check_writable()
 
-    cdef int make_room(self, bint keep_turn) except -1:
+    cdef int make_room(self, bint keep_turn, bint frees) except -1:
         """Waits for the turn and rotates a full memtable, through the hook, which may release the GIL."""
         cdef bint ready = False
         self.take_turn()
@@ -375,7 +395,7 @@ cdef class Engine:
         try:
             self.check_writable()
             if self.tree.active.c.used >= self.tree.active.capacity:
-                self.on_full()
+                self.on_full(frees)
                 self.check_writable()
             ready = True
         finally:
@@ -384,16 +404,21 @@ cdef class Engine:
                 self.end_turn()
         return 0
 
-    cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1:
+    cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1:
         """Before a write: everything that may wait. On return the GIL has been held since the last check, which keeps other
         writers out; a writer that will release it keeps its turn."""
-        if self.delay or self.stopped:
-            self.hold_back(footprint)
+        if self.held:
+            self.hold_back(footprint, frees)
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
-            return self.make_room(keep_turn)
+            return self.make_room(keep_turn, frees)
         if keep_turn:
             self.take_turn()
         return 0
+
+    cdef bint has_reserve(self, bint frees, const Status* st) except -1:
+        if not frees or st.code != ST_IO or (st.err != ENOSPC and st.err != EDQUOT) or self.release_reserve is None:
+            return False
+        return self.release_reserve()
 
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
         cdef Status st
@@ -404,7 +429,7 @@ cdef class Engine:
         cdef uint64_t hash, end = 0
         hash = xxh3(key, klen, self.tree.seed)
         mem_prefetch(self.tree.active.c, hash)
-        self.begin_write(klen + vlen, False)
+        self.begin_write(klen + vlen, False, op != OP_PUT)
         m = self.tree.active.c
         if mem_reserve(m, klen, vlen) != 0:
             raise MemoryError("memtable")
@@ -413,10 +438,12 @@ cdef class Engine:
             status_clear(&st)
             n = op_size(op, klen, vlen)
             place = log_reserve(log, n, &st)
-            if place == NULL:
-                raise_status(&st, self.log.path)
-            op_encode(place, op, key, klen, value, vlen)
-            if log_commit(log, n, self.handle.visible + 1, 1, &st) != ST_OK:
+            if place != NULL:
+                op_encode(place, op, key, klen, value, vlen)
+                log_commit(log, n, self.handle.visible + 1, 1, &st)
+            if st.code != ST_OK:
+                if self.has_reserve(op != OP_PUT, &st):
+                    return self.write_one(op, key, klen, value, vlen, sync)
                 raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
@@ -454,7 +481,7 @@ cdef class Engine:
             if self.sync_default if sync is None else sync:
                 self.sync()
             return 0
-        self.begin_write(b.used, n >= LARGE_BATCH)
+        self.begin_write(b.used, n >= LARGE_BATCH, b.deletes == count)
         status_clear(&st)
         writer = self.log
         memtable = self.tree.active
@@ -471,6 +498,8 @@ cdef class Engine:
         else:
             write_record(log, m, payload, n, count, seq, seed, &st)
         if st.code != ST_OK:
+            if self.has_reserve(b.deletes == count, &st):
+                return self.write_payload(b, sync)
             if st.code != ST_IO:
                 # The record is in the log but not all of it in the memtable: what readers see would not be what a reopen finds.
                 self.refuse(MemoryError("a batch did not fit into memory"))

@@ -32,7 +32,6 @@ from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 log = logging.getLogger("lsmkv")
 
 
-
 AddedFile = tuple[int, FileMeta]  # with its level
 
 
