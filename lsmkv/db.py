@@ -89,8 +89,10 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._manual = ManualWork(self._scheduler)
         if self._lock is not None:
             # Interrupts are deferred: the writer holds its turn, and the scheduler must learn of a refusal.
-            engine.on_full = partial(uninterruptible, self._scheduler.make_room, defer_interrupt=True)
+            engine.on_full = partial(_make_room, self._scheduler)
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
+            engine.release_reserve = partial(uninterruptible, versions.reserve.release, defer_interrupt=True)
+            engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
 
     # Identity ----------------------------------------------------------------------------------------------
 
@@ -496,6 +498,10 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         finally:
             # Last: with `-W error` it raises.
             warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
+
+
+def _make_room(scheduler: Scheduler, frees: bool) -> None:
+    uninterruptible(lambda: scheduler.make_room(frees), defer_interrupt=True)
 
 
 def _export(versions: VersionSet, jobs: Jobs, counters: Counters) -> None:

@@ -17,6 +17,7 @@ from lsmkv_ext.wal import sync_watermark
 CURRENT = "CURRENT"
 LOCK = "LOCK"
 OPTIONS = "OPTIONS"
+RESERVE = "RESERVE"
 STATS = "STATS"
 SYNCED = sync_watermark.NAME
 LOST = "lost"  # directory where repair puts damaged files
@@ -31,6 +32,7 @@ class FileKind(Enum):
     CURRENT = "current"
     LOCK = "lock"
     OPTIONS = "options"
+    RESERVE = "reserve"
     SYNCED = "synced"
     STATS = "stats"
     TEMPORARY = "temporary"
@@ -40,6 +42,7 @@ _FIXED = {
     CURRENT: FileKind.CURRENT,
     LOCK: FileKind.LOCK,
     OPTIONS: FileKind.OPTIONS,
+    RESERVE: FileKind.RESERVE,
     STATS: FileKind.STATS,
     SYNCED: FileKind.SYNCED,
 }

@@ -17,6 +17,8 @@ from typing import BinaryIO
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv_ext.port.file import occupy_standard_streams
 
+# Errors of a full disk.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Errors of open(2) for what is not a regular file: a directory, a socket, a symbolic link with O_NOFOLLOW.
 NOT_REGULAR = frozenset({errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
 

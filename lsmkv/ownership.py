@@ -16,6 +16,7 @@ from lsmkv.errors import CorruptionError, IOError
 from lsmkv.filenames import FileKind
 from lsmkv.files import open_to_read, read_bounded
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
+from lsmkv.reserve import HEAD
 from lsmkv.version.current import MAX_CURRENT_BYTES
 from lsmkv.version.manifest import MAGIC
 from lsmkv_ext.wal.sync_watermark import damaged_offsets
@@ -63,6 +64,8 @@ def _contents_are_ours(path: str, name: str, kind: FileKind, size: int) -> bool:
         return _begins(path, b"MANIFEST-")
     if name.startswith(filenames.OPTIONS):
         return Options.decode(read_bounded(path, MAX_OPTIONS_BYTES), path) is not None
+    if kind is FileKind.RESERVE:
+        return _begins(path, HEAD)
     if name.startswith(filenames.STATS):
         return _bytes_at(path, 0, len(STATS_BEGINS)) == STATS_BEGINS
     return False

@@ -16,6 +16,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.port.handle cimport HandleC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
+from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.tree cimport Tree
 from lsmkv_ext.wal.sync_watermark cimport SyncWatermark
 from lsmkv_ext.wal.writer cimport LogWriter
@@ -53,25 +54,33 @@ cdef class Engine:
     cdef bint sync_default
     cdef bint writable
     cdef readonly object refusal        # the error that made the database read-only, or None
-    # Hooks of the control plane, called without arguments, or None.
-    cdef public object on_full          # rotates a full memtable, in the writer's thread, which holds the turn
-    cdef public object on_refused       # called once, when `refusal` is set
+    # Hooks of the control plane, or None.
+    cdef public object on_full          # (frees): rotates a full memtable, in the writer's thread, which holds the turn
+    cdef public object on_refused       # (): called once, when `refusal` is set
+    cdef public object release_reserve  # (): frees the disk space set aside; returns whether there was any
+    cdef public object refill_reserve   # (): sets space aside again if there is any, and calls set_reserve_used
     cdef WriteCounters writes
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
     cdef uint64_t owed          # ns of delay not yet slept
     cdef bint stopped
+    cdef bint reserve_used      # the disk is full: only writes that free space are taken
+    cdef bint held              # delay, stopped or reserve_used: a write has to look at them
 
     cdef int check_writable(self) except -1
     cdef int fail_write(self) except -1
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
-    cdef int throttle(self, uint64_t footprint) except -1
-    cdef int make_room(self, bint keep_turn) except -1
-    cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1
+    # frees: the write consists of deletes, which take space in order to free more.
+    cdef int throttle(self, uint64_t footprint, bint frees) except -1
+    cdef int make_room(self, bint keep_turn, bint frees) except -1
+    cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1
+    # Whether to retry the write that failed with *st: it frees space, and the reserve was released for it.
+    cdef bint has_reserve(self, bint frees, const Status* st) except -1
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
     cdef int write_payload(self, const BatchC* b, object sync) except -1
-    # The log record and the memtable entries. `large`: off the GIL, and ends the turn. Sets `end` to the end of the record.
+    # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. Sets `end` to the end of the record.
+    # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1
     cdef int sync_to(self, uint64_t offset) except -1
 

@@ -1,6 +1,9 @@
+import errno
 import logging
+import os
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EDQUOT, ENOSPC
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
@@ -32,6 +35,7 @@ from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
 from lsmkv_ext.errors import Error, ReadOnlyError
+from lsmkv_ext.errors import IOError as LsmIOError
 
 cdef object logger = logging.getLogger("lsmkv")
 
@@ -95,10 +99,12 @@ cdef class Engine:
         pthread_cond_destroy(&self.turn.freed)
 
     def start(self, levels, memtables, LogWriter log, uint64_t last_seq, *, bint readonly=False, bint sync_default=False,
-              SyncWatermark watermark=None):
-        """Opens the engine. `memtables` are newest first, [0] is the active one; `log` is None without logging."""
+              SyncWatermark watermark=None, old_logs=()):
+        """Opens the engine. `memtables` are newest first, [0] is the active one; `log` is None without logging; `old_logs` are
+        the logs of the other memtables, oldest first."""
         self.tree.install(ReadState(memtables, levels, self.tree.seed))
         self.log = log
+        self.old_logs = list(old_logs)
         self.watermark = watermark
         if log is not None and watermark is not None:
             log.attach_watermark(watermark, None)
@@ -184,9 +190,16 @@ cdef class Engine:
 
     def set_delay(self, uint64_t ns_per_kib):
         self.delay = ns_per_kib
+        self.held = self.delay or self.stopped or self.reserve_used
 
     def set_stopped(self, bint stopped):
         self.stopped = stopped
+        self.held = self.delay or self.stopped or self.reserve_used
+
+    def set_reserve_used(self, bint used):
+        """While the reserve is in use, only writes that free space are taken: others would eat it up."""
+        self.reserve_used = used
+        self.held = self.delay or self.stopped or self.reserve_used
 
     def set_row_cache(self, size_t limit):
         """Bytes that the row cache may hold; 0 keeps none."""
@@ -245,6 +258,8 @@ cdef class Engine:
         self.next_old_logs = None
         self.on_full = None
         self.on_refused = None
+        self.release_reserve = None
+        self.refill_reserve = None
         return True
 
     # --- properties ------------------------------------------------------------------------------------------------------
@@ -337,9 +352,14 @@ cdef class Engine:
 
     # --- writes ----------------------------------------------------------------------------------------------------------
 
-    cdef int throttle(self, uint64_t footprint) except -1:
+    cdef int throttle(self, uint64_t footprint, bint frees) except -1:
         """Applies the back pressure: waits while writers are stopped, and sleeps in proportion to the bytes written."""
         cdef uint64_t began, now, ns
+        if self.reserve_used and not frees:
+            if self.refill_reserve is not None:
+                self.refill_reserve()
+            if self.reserve_used:
+                raise LsmIOError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; deletes are still accepted", self.tree.path)
         if self.stopped:
             began = lsm_now_ns()
             self.writes.stops += 1
@@ -365,7 +385,7 @@ cdef class Engine:
             self.writes.slowdown_ns += now - began
         return self.check_writable()
 
-    cdef int make_room(self, bint keep_turn) except -1:
+    cdef int make_room(self, bint keep_turn, bint frees) except -1:
         """Waits for the turn and, through the hook, rotates a full memtable. Both may release the GIL."""
         cdef bint ready = False
         self.take_turn()
@@ -374,7 +394,7 @@ cdef class Engine:
         try:
             self.check_writable()
             if self.tree.active.c.used >= self.tree.active.capacity:
-                self.on_full()
+                self.on_full(frees)
                 self.check_writable()
             ready = True
         finally:
@@ -383,16 +403,21 @@ cdef class Engine:
                 self.end_turn()
         return 0
 
-    cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1:
+    cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1:
         """Does everything of a write that may wait. On return the GIL has been held since the last check, which excludes other
         writers. `keep_turn`: the caller will release the GIL, so it also holds the turn on return."""
-        if self.delay or self.stopped:
-            self.throttle(footprint)
+        if self.held:
+            self.throttle(footprint, frees)
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
-            return self.make_room(keep_turn)
+            return self.make_room(keep_turn, frees)
         if keep_turn:
             self.take_turn()
         return 0
+
+    cdef bint has_reserve(self, bint frees, const Status* st) except -1:
+        if not frees or st.code != ST_IO or (st.err != ENOSPC and st.err != EDQUOT) or self.release_reserve is None:
+            return False
+        return self.release_reserve()
 
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
         cdef Status st
@@ -403,7 +428,7 @@ cdef class Engine:
         cdef uint64_t hash, end = 0
         hash = xxh3(key, klen, self.tree.seed)
         mem_prefetch(self.tree.active.c, hash)
-        self.begin_write(klen + vlen, False)
+        self.begin_write(klen + vlen, False, op != OP_PUT)
         m = self.tree.active.c
         if mem_reserve(m, klen, vlen) != 0:
             raise MemoryError("memtable")
@@ -412,10 +437,12 @@ cdef class Engine:
             status_clear(&st)
             n = op_size(op, klen, vlen)
             place = log_reserve(log, n, &st)
-            if place == NULL:
-                raise_status(&st, self.log.path)
-            op_encode(place, op, key, klen, value, vlen)
-            if log_commit(log, n, self.handle.visible + 1, 1, &st) != ST_OK:
+            if place != NULL:
+                op_encode(place, op, key, klen, value, vlen)
+                log_commit(log, n, self.handle.visible + 1, 1, &st)
+            if st.code != ST_OK:
+                if self.has_reserve(op != OP_PUT, &st):
+                    return self.write_one(op, key, klen, value, vlen, sync)
                 raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
@@ -445,8 +472,9 @@ cdef class Engine:
             if self.sync_default if sync is None else sync:
                 self.sync()
             return 0
-        self.begin_write(b.used, large)
-        self.apply_payload(b, large, &end)
+        self.begin_write(b.used, large, b.deletes == b.count)
+        while self.apply_payload(b, large, &end):
+            self.begin_write(b.used, large, b.deletes == b.count)
         if sync if sync is not None else self.sync_default:
             self.sync_to(end)
         return 0
@@ -478,6 +506,8 @@ cdef class Engine:
         else:
             write_record(log, m, payload, n, count, seq, seed, &st)
         if st.code != ST_OK:
+            if self.has_reserve(b.deletes == count, &st):
+                return 1
             if st.code != ST_IO:
                 # The record is in the log, but only partly in the memtable: a reopen would find more than readers see.
                 self.refuse(MemoryError("out of memory while a batch was inserted into the memtable"))
@@ -497,9 +527,10 @@ cdef class Engine:
         cdef uint64_t end = 0
         self.check_writable()
         if self.tree.active.c.used >= self.tree.active.capacity:
-            self.on_full()
+            self.on_full(batch.b.deletes == batch.b.count)
             self.check_writable()
-        self.apply_payload(&batch.b, False, &end)
+        while self.apply_payload(&batch.b, False, &end):
+            self.check_writable()
 
     def sync(self):
         """Returns once everything written so far survives a power cut."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from lsmkv import filenames
@@ -132,7 +134,12 @@ class Jobs:
     # Flush -------------------------------------------------------------------------------------------------
 
     def flush(self, memtables: Sequence[Memtable], reason: str = "flush") -> Result:
-        """Writes `memtables`, newest first and older than all others, into one table of L0."""
+        """Writes `memtables`, newest first and older than all others, into one table of L0. A full disk may cost the
+        reserve.
+        """
+        return self.versions.reserve.spend(lambda: self._flush(memtables, reason))
+
+    def _flush(self, memtables: Sequence[Memtable], reason: str) -> Result:
         versions = self.versions
         if all(m.empty for m in memtables):
             versions.apply(VersionEdit(reason=reason), flushed=memtables)
@@ -183,8 +190,16 @@ class Jobs:
 
     def run(self, plan: CompactionPlan, shifts: int, parts: int = 1) -> Result:
         """Runs `plan`, a compaction in up to `parts` threads. `shifts` is the version set's counter when the plan was
-        made: its output level moves with later shifts.
+        made: its output level moves with later shifts. A full disk may cost the reserve.
         """
+        try:
+            return self._run_kind(plan, shifts, parts)
+        except BaseException as error:
+            # Its frames would keep the tables, and so their files, as long as the error lives.
+            traceback.clear_frames(error.__traceback__)
+            raise
+
+    def _run_kind(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
         if plan.kind is PlanKind.MOVE:
             return self._move(plan, shifts)
         if plan.kind is PlanKind.SHIFT:
@@ -193,7 +208,9 @@ class Jobs:
             return self._drop(plan)
         if plan.kind is PlanKind.FILTERS:
             return self._rebuild_filter(plan, shifts)
-        return self._compact(plan, shifts, parts)
+        whole = partial(self._compact, plan, shifts, parts)
+        pieces = partial(self._compact_in_pieces, plan, shifts)
+        return self.versions.reserve.spend(whole, pieces if len(plan.lower) > 1 else None)
 
     def _shift(self, plan: CompactionPlan) -> Result:
         with self.versions.commit:
@@ -219,6 +236,32 @@ class Jobs:
         return Result(plan.reason, plan.level, plan.output_level)
 
     def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
+        keys = subcompaction.cuts(self.versions.tables_of(plan.inputs), parts)
+        make = self._job_maker(plan, plan.lower, shifts)
+        job = subcompaction.SubcompactionJob(make, keys, self.versions.discard_outputs) if keys else make(None, None)
+        outcome = self._run_plan(plan, job)
+        self._replace(plan.inputs, outcome, plan, shifts)
+        return _result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
+
+    def _compact_in_pieces(self, plan: CompactionPlan, shifts: int) -> Result:
+        """Replaces the lower tables a few at a time, which takes little space. The upper tables stay until the last
+        piece: till then their entries are in both levels.
+        """
+        outcomes = []
+        pieces = subcompaction.pieces(plan.lower, self.versions.options.target_file_size)
+        cuts = [None, *(lower[0].smallest for lower in pieces[1:]), None]
+        for lower, (start, stop) in zip(pieces, pairwise(cuts), strict=True):
+            make = self._job_maker(plan, lower, shifts)
+            outcomes.append(self._run_plan(plan, make(start, stop)))
+            replaced = lower if stop is not None else (*plan.upper, *lower)
+            self._replace(replaced, outcomes[-1], plan, shifts)
+        outcome = subcompaction.together(outcomes, sum(each["ns"] for each in outcomes))
+        return _result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
+
+    def _job_maker(
+        self, plan: CompactionPlan, lower: Sequence[TableMeta], shifts: int
+    ) -> Callable[[bytes | None, bytes | None], Job]:
+        """Makes the job that merges the keys from `start` to `stop` of the upper tables and `lower`."""
         versions = self.versions
         options = versions.options
         with versions.lock:  # both at once: after a shift in between, `level` would not fit `version`
@@ -228,8 +271,8 @@ class Jobs:
             inputs += versions.tables_of(plan.upper)
         else:
             inputs.append(versions.tables_of(plan.upper))
-        if plan.lower:
-            inputs.append(versions.tables_of(plan.lower))
+        if lower:
+            inputs.append(versions.tables_of(lower))
         make = partial(
             Job,
             inputs,
@@ -239,17 +282,13 @@ class Jobs:
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
             **self._table_options(options, version, level, plan.span),
         )
-        keys = subcompaction.cuts(versions.tables_of(plan.inputs), parts)
-        split = lambda start, stop: make(start=start, stop=stop)  # noqa: E731
-        job = subcompaction.SubcompactionJob(split, keys, versions.discard_outputs) if keys else make()
-        outcome = self._run_plan(plan, job)
-        removed = tuple(f.number for f in plan.inputs)
-        with versions.commit:
+        return lambda start, stop: make(start=start, stop=stop)
+
+    def _replace(self, inputs: Sequence[TableMeta], outcome: dict[str, Any], plan: CompactionPlan, shifts: int) -> None:
+        removed = tuple(f.number for f in inputs)
+        with self.versions.commit:
             level = self._output_level(plan, shifts)
-            added = self._commit(
-                outcome, level, lambda files: VersionEdit(removed=removed, added=files, reason=plan.reason)
-            )
-        return _result(outcome, plan.reason, plan.level, plan.output_level, len(added))
+            self._commit(outcome, level, lambda files: VersionEdit(removed=removed, added=files, reason=plan.reason))
 
     def _rebuild_filter(self, plan: CompactionPlan, shifts: int) -> Result:
         versions = self.versions

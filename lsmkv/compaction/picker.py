@@ -235,7 +235,7 @@ def _pick_dead(version: Version, taken: _Conflicts, hints: Hints) -> CompactionP
     return None
 
 
-def _hides_nothing(version: Version, level: int, f: FileMeta) -> bool:
+def _hides_nothing(version: Version, level: int, f: TableMeta) -> bool:
     """Whether `f` holds only range tombstones, and no older table overlaps them."""
     if f.entries or not f.range_tombstones:
         return False

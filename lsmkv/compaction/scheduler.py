@@ -11,16 +11,18 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from lsmkv.compaction.claims import Claim, Claims
 from lsmkv.compaction.counters import Counters
-from lsmkv.compaction.jobs import Jobs, Superseded
+from lsmkv.compaction.jobs import Jobs, Result, Superseded
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.picker import CompactionPlan, Hints, l0_worth_merging
 from lsmkv.compaction.stalls import Pressure, Stalls, pressure
-from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError
+from lsmkv.errors import ClosedError, CorruptionError, Error, IOError, ReadOnlyError, SyncError
+from lsmkv.files import NO_ROOM
 from lsmkv.log_supply import LogSupply
 from lsmkv.options import Options
 from lsmkv.version.version import Version
@@ -222,13 +224,30 @@ class Scheduler:
             del memtables
 
     def _flush(self, memtables: list[Memtable]) -> None:
+        # Before the tables take the space.
+        self.versions.keep_reserve()
         share_memory(self.versions)
         try:
-            result = self.jobs.flush(memtables)
+            result = self._flush_what_fits(memtables)
         finally:
             share_memory(self.versions)
         with self.versions.lock:
             self.counters.flushed(result)
+
+    def _flush_what_fits(self, memtables: list[Memtable]) -> Result:
+        try:
+            return self.jobs.flush(memtables)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            waiting = list(self.engine.immutables)
+            if waiting != memtables:
+                # Perhaps with deletes, which make the table smaller.
+                return self._flush_what_fits(waiting)
+            if len(memtables) == 1:
+                raise
+        # The oldest takes the least space, and its log goes with it.
+        return self.jobs.flush(memtables[-1:])
 
     def _log_loop(self) -> None:
         """Keeps a log ready. If that fails, the next rotation creates its own in the writer's thread."""
@@ -336,10 +355,23 @@ class Scheduler:
 
     # Rotation ----------------------------------------------------------------------------------------------
 
-    def make_room(self) -> None:
-        """Called by the engine in the thread of a writer that met a full memtable; it holds its turn meanwhile."""
-        self.wait_for_room(self.options.max_write_buffers - 1)
-        self.rotate()
+    def make_room(self, frees: bool) -> None:
+        """Called by the engine in the thread of a writer that met a full memtable; it holds its turn meanwhile. With
+        `frees` it only deletes.
+        """
+        self._rotate_at(self.options.max_write_buffers - 1, frees)
+
+    def _rotate_at(self, limit: int, frees: bool) -> None:
+        """Rotates once fewer than `limit` memtables wait for their flush. On a full disk, deletes do not wait: flushed
+        together with what they delete, they free space. The caller holds the writer's turn.
+        """
+        if not frees:
+            self.wait_for_room(limit)
+            self.rotate()
+        else:
+            with _suppress_no_room():
+                self.wait_for_room(limit)
+            self.versions.reserve.spend(self.rotate)
 
     def rotate(self) -> None:
         """Rotates the active memtable. The caller holds the writer's turn."""
@@ -351,8 +383,7 @@ class Scheduler:
         with self.engine.exclusive():
             self.engine.require_writable()
             if not self.engine.active.empty:
-                self.wait_for_room(self.options.max_write_buffers)
-                self.rotate()
+                self._rotate_at(self.options.max_write_buffers, frees=True)
         if wait:
             for memtable in self.engine.immutables[:1]:
                 self.wait_flushed(memtable)
@@ -487,6 +518,18 @@ class Scheduler:
             # L0 may never shrink again: stopped writers would wait for ever.
             now = Pressure(now.delay_ns, False)
         self.stalls.update(now, self.counters)
+
+
+@contextmanager
+def _suppress_no_room() -> Iterator[None]:
+    """Ends the block at an error of a full disk."""
+    try:
+        yield
+    except SyncError:
+        raise
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
 
 
 def _hold_back(engine: Engine, pressure: Pressure) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from lsmkv.version.version import TableMeta
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.table.table import Table
@@ -39,6 +40,19 @@ def cuts(tables: Iterable[Table], parts: int) -> list[bytes]:
         if passed >= total * (len(found) + 1) / parts and (not found or key > found[-1]):
             found.append(key)
     return found[: parts - 1]
+
+
+def pieces(files: Sequence[TableMeta], size: int) -> list[Sequence[TableMeta]]:
+    """Cuts the files into runs of about `size` bytes, or of one file."""
+    found: list[list[TableMeta]] = []
+    room = 0
+    for f in files:
+        if not found or f.size > room:
+            found.append([])
+            room = size
+        found[-1].append(f)
+        room -= f.size
+    return [*found]
 
 
 def _sample(keys: list[bytes]) -> list[bytes]:
@@ -96,8 +110,12 @@ class SubcompactionJob:
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if self._error is not None:
             self._discard([output.number for outcome in outcomes for output in outcome["outputs"]])
-            raise self._error
-        return _together(outcomes, time.monotonic_ns() - began)
+            try:
+                raise self._error
+            finally:
+                # The error refers to this frame: a cycle would keep the tables, and so their files.
+                self._error = None
+        return together(outcomes, time.monotonic_ns() - began)
 
     def _run_part(self, i: int) -> None:
         try:
@@ -112,7 +130,7 @@ class SubcompactionJob:
         self.cancel()
 
 
-def _together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
+def together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
     """Merges the outcomes. Each part counts all of the input; outputs add up."""
     summed = (
         *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered"),

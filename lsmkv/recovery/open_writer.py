@@ -11,12 +11,22 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lsmkv import filenames
 from lsmkv.compaction.jobs import Jobs
-from lsmkv.errors import Error, IOError, SyncError
+from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.filenames import FileKind
-from lsmkv.files import open_to_read, replace_file, sync_directory
+from lsmkv.files import (
+    NO_ROOM,
+    io_errors,
+    open_own,
+    open_to_read,
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 from lsmkv.log_supply import new_log, new_memtable
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
@@ -28,11 +38,14 @@ from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
+from lsmkv_ext.wal.writer import LogWriter
 
 log = logging.getLogger("lsmkv")
 
 # Bytes of L0 that an open merges itself. A merge of so little costs less than the fsyncs of the open.
 MERGE_AT_OPEN = 256 << 10
+# Bytes of a log that are written again at a time.
+REWRITE = 1 << 20
 
 
 def create_directory(directory: str) -> None:
@@ -60,8 +73,11 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
-    report.tables = _start(versions, logs, last_seq, created)
+    _start(versions, logs, last_seq, report)
     report.orphans_removed = remove_orphans(versions)
+    if versions.engine.immutables:
+        # A log that was dropped must not come back between those that stay and the new one.
+        versions.sync_directory()
     report.seconds = time.monotonic() - began
     return versions, report
 
@@ -70,43 +86,89 @@ def _new_state() -> ManifestState:
     return ManifestState(0, seed=int.from_bytes(os.urandom(8), "little"))
 
 
-def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, created: bool) -> int:
-    """Flushes the replayed writes and starts a log and a manifest. Returns the number of tables flushed.
-
-    One edit adds all tables and drops all old logs, torn ends included: after a crash before it, the logs still count.
+def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: RecoveryReport) -> None:
+    """Flushes the replayed writes and starts a log and a manifest. On a full disk it keeps them in memory and the logs
+    in place.
     """
-    directory = versions.directory
-    if created:
+    if report.created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
     _forget_lost_log(versions)
+    tables = dict(versions.tables)
+    try:
+        report.tables = _start_with_tables(versions, logs, last_seq)
+    except OSError as error:
+        # A salvaged log would be found damaged again.
+        if isinstance(error, SyncError) or error.errno not in NO_ROOM or report.salvaged:
+            raise
+        log.warning("%s: opened with its logs as they are: %s", versions.directory, error)
+        versions.tables = tables
+        versions.reserve.release()
+        _start_with_logs(versions, logs, last_seq)
+    _store_options(versions)
+
+
+def _start_with_tables(versions: VersionSet, logs: list[CheckedLog], last_seq: int) -> int:
+    """Returns the number of tables flushed.
+
+    One edit adds all tables and drops all old logs, torn ends included: after a crash before it, the logs still count.
+    """
     with Outputs() as outputs:
         small, merged = _merge_small(versions, outputs)
         added = _replay_to_tables(versions, logs, outputs)
         active = new_memtable(versions, versions.numbers.next())
-        writer = new_log(versions, active.number, last_seq)
-        if writer is not None:
-            outputs.paths.append(filenames.log_path(directory, active.number))
         edit = VersionEdit(
-            removed=tuple(f.number for f in small),
-            added=(*merged, *added),
-            last_seq=last_seq,
-            log_number=active.number,
-            logged=writer is not None,
-            reason="open",
+            removed=tuple(f.number for f in small), added=(*merged, *added), last_seq=last_seq, log_number=active.number
         )
-        # Syncs the directory before CURRENT changes, and with it the names of the log and the tables.
-        versions.start(edit, outputs)
+        _begin(versions, active, edit, outputs)
     for f in small:
         del versions.tables[f.number]
         versions.remove(filenames.table_name(f.number))
-    watermark = None if writer is None else SyncWatermark(os.path.join(directory, filenames.SYNCED))
-    versions.engine.start(
-        versions.table_levels(), [active], writer, last_seq, sync_default=versions.options.sync, watermark=watermark
-    )
-    if not _options_are_stored(versions):
-        write_options(versions)
     return len(added)
+
+
+def _start_with_logs(versions: VersionSet, logs: list[CheckedLog], last_seq: int) -> None:
+    """The replayed writes become immutable memtables, as if they had been rotated out just now."""
+    memtables = _replay_to_memory(versions, logs)
+    for each in logs:
+        _sync_again(each)
+    old_logs = [LogWriter(each.path, each.number, mode="write", resume_at=each.end) for each in logs]
+    active = new_memtable(versions, versions.numbers.next())
+    # The tables hold nothing of these logs, so their last sequence number stays.
+    edit = VersionEdit(log_number=min(m.number for m in [active, *memtables]))
+    with Outputs() as outputs:
+        _begin(versions, active, edit, outputs, last_seq=last_seq, immutables=memtables, old_logs=old_logs)
+    versions.keep_reserve()
+
+
+def _begin(
+    versions: VersionSet,
+    active: Memtable,
+    edit: VersionEdit,
+    outputs: Outputs,
+    *,
+    last_seq: int | None = None,
+    immutables: Sequence[Memtable] = (),
+    old_logs: Sequence[LogWriter] = (),
+) -> None:
+    """Creates the log of `active`, makes `edit` durable and starts the engine."""
+    last_seq = edit.last_seq or 0 if last_seq is None else last_seq
+    writer = new_log(versions, active.number, last_seq)
+    watermark = None
+    if writer is not None:
+        outputs.paths.append(writer.path)
+        watermark = SyncWatermark(os.path.join(versions.directory, filenames.SYNCED))
+    # Syncs the directory before CURRENT changes, and with it the names of the log and the tables.
+    versions.start(replace(edit, logged=writer is not None, reason="open"), outputs)
+    versions.engine.start(
+        versions.table_levels(),
+        [active, *immutables],
+        writer,
+        last_seq,
+        sync_default=versions.options.sync,
+        watermark=watermark,
+        old_logs=old_logs,
+    )
 
 
 def small_tables(version: Version, trigger: int) -> tuple[TableMeta, ...]:
@@ -161,6 +223,45 @@ def _replay_to_tables(versions: VersionSet, logs: list[CheckedLog], outputs: Out
     return added
 
 
+def _replay_to_memory(versions: VersionSet, logs: list[CheckedLog]) -> list[Memtable]:
+    """The replayed writes, newest first. Raises IOError if they take more memory than the logs and the memtables that
+    a database may have: only hostile logs do.
+    """
+    options = versions.options
+    limit = sum(each.end for each in logs) + options.max_write_buffers * options.write_buffer_size
+    pieces: list[Memtable] = []
+
+    def keep(piece: Memtable) -> int:
+        pieces.insert(0, piece)
+        if sum(m.used_bytes for m in pieces) > limit:
+            raise IOError(errno.ENOSPC, "no room on the disk to replay the logs", versions.directory)
+        return 0
+
+    rest = replay(logs, versions.state.seed, keep)
+    if not rest.empty:
+        keep(rest)
+    return pieces
+
+
+def _sync_again(checked: CheckedLog) -> None:
+    """Makes a log durable that stays. Written again first: after an earlier fsync that failed, the kernel may take the
+    pages for clean.
+    """
+    fd = open_own(checked.path, os.O_RDWR)
+    try:
+        with io_errors("log", checked.path):
+            at = 0
+            while at < checked.end:
+                data = os.pread(fd, min(REWRITE, checked.end - at), at)
+                if not data:
+                    raise CorruptionError("the log became shorter while it was read", checked.path, at)
+                write_all(fd, data, checked.path)
+                at += len(data)
+        sync_file(fd, checked.path)
+    finally:
+        os.close(fd)
+
+
 def _forget_lost_log(versions: VersionSet) -> None:
     """Removes a watermark of a log that is gone, left by an earlier database or a repair. Its number will be used
     again, and the new log must not be held to what was once synced.
@@ -173,6 +274,17 @@ def _forget_lost_log(versions: VersionSet) -> None:
 
 def write_options(versions: VersionSet) -> None:
     replace_file(versions.directory, filenames.OPTIONS, versions.options.encode())
+
+
+def _store_options(versions: VersionSet) -> None:
+    if _options_are_stored(versions):
+        return
+    try:
+        write_options(versions)
+    except OSError as error:
+        if isinstance(error, SyncError) or error.errno not in NO_ROOM:
+            raise
+        log.warning("%s: the options are not stored: %s", versions.directory, error)
 
 
 def _options_are_stored(versions: VersionSet) -> bool:

@@ -41,6 +41,8 @@ def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], in
     for log in logs:
         replayed = LogReplay(log.path, log.number, log.end)
         while True:
+            if memtable.empty:
+                memtable.number = log.number  # the oldest log that it needs
             before = replayed.taken
             slack = max(min(SLACK, LEAST_SLACK), SLACK - max(0, kept - spilled))
             replayed.fill(memtable, slack + held)
@@ -50,5 +52,4 @@ def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], in
             kept += spill(memtable)
             spilled += held + replayed.taken - before
             memtable, held = Memtable(seed, chunk), 0
-        memtable.number = log.number
     return memtable

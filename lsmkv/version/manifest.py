@@ -7,7 +7,6 @@ record above it is an append that never finished.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import struct
@@ -20,7 +19,16 @@ import xxhash
 
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError, Error, IOError
-from lsmkv.files import io_errors, open_above_stdio, open_to_read, read_at_most, sync_directory, sync_file, write_all
+from lsmkv.files import (
+    NO_ROOM,
+    io_errors,
+    open_above_stdio,
+    open_to_read,
+    read_at_most,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 from lsmkv.version.edit import VersionEdit, decode_edit
 from lsmkv.version.version import Version
 from lsmkv_ext.port.sync_slots import SyncSlots
@@ -36,7 +44,6 @@ CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = 192
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def _checksum(data: bytes, seed: int) -> bytes:

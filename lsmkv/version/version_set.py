@@ -21,6 +21,7 @@ from lsmkv import filenames
 from lsmkv.errors import SyncError
 from lsmkv.files import Replacement, sync_directory
 from lsmkv.options import Options
+from lsmkv.reserve import Reserve
 from lsmkv.version.current import new_current
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import AppendRefused, ManifestState, ManifestWriter, snapshot_edit
@@ -95,6 +96,7 @@ class VersionSet:
         self.fds = fds
         self.numbers = numbers
         self.engine = Engine(directory, state.seed)  # the live side: memtables, logs, whether writes are refused
+        self.reserve = Reserve(directory, self.engine)
         self._filter_infos: dict[int, dict[str, Any]] = {}
         self.commit = CommitLock()
         self.lock = RLock()
@@ -140,6 +142,12 @@ class VersionSet:
     def table_levels(self) -> list[list[Table]]:
         with self.lock:
             return [self.tables_of(files) for files in self.current.levels]
+
+    def keep_reserve(self) -> None:
+        """Sets disk space aside in proportion to what the tables and logs take."""
+        with self.lock:
+            stored = sum(f.size for f in self.current.files()) + sum(log.size for log in self.engine.logs)
+        self.reserve.keep(stored)
 
     # Changes -----------------------------------------------------------------------------------------------
 

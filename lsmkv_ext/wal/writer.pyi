@@ -16,6 +16,7 @@ class LogWriter:
         *,
         mode: str = "mmap",
         previous_last_seq: int = 0,
+        resume_at: int = 0,
     ) -> Self: ...
     @property
     def mode(self) -> str: ...

@@ -2,13 +2,21 @@ import logging
 import os
 
 cimport cython
-from libc.errno cimport EEXIST, EINVAL, EOPNOTSUPP, errno
+from libc.errno cimport EDQUOT, EEXIST, EINVAL, ENOSPC, EOPNOTSUPP, errno
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load32, lsm_load64, lsm_store64
 from lsmkv_ext.port.clock cimport lsm_now_ns
-from lsmkv_ext.port.file cimport OPEN_CREATE, file_allocate, file_close, file_datasync, file_open, file_pwrite
+from lsmkv_ext.port.file cimport (
+    OPEN_CREATE,
+    OPEN_WRITE,
+    file_allocate,
+    file_close,
+    file_datasync,
+    file_open,
+    file_pwrite,
+)
 from lsmkv_ext.port.pages cimport (
     MAP_FAILED,
     MAP_SHARED,
@@ -72,10 +80,14 @@ cdef enum:
 # --- appending -------------------------------------------------------------------------------------------------------
 
 cdef int allocate(LogC* log, uint64_t end, Status* st) noexcept nogil:
-    """Grows the file to at least `end` bytes, by a quarter at least: a small log stays small, a large one rarely allocates."""
+    """Grows the file to at least `end` bytes, by a quarter if there is room: a small log stays small, a large one rarely
+    allocates."""
     cdef uint64_t step = min(max(page_ceil(log.allocated // 4), <uint64_t>MIN_ALLOCATION), <uint64_t>MAX_ALLOCATION)
     cdef uint64_t grown = max(end, log.allocated + step)
     cdef int err = file_allocate(log.fd, log.allocated, grown - log.allocated)
+    if (err == ENOSPC or err == EDQUOT) and grown > end:
+        grown = end
+        err = file_allocate(log.fd, log.allocated, grown - log.allocated)
     if err != 0:
         return fail_io(st, b"log: allocate", err)
     log.allocated = grown
@@ -290,9 +302,18 @@ cdef void log_unmap(LogC* log) noexcept nogil:
         log.prefaulted = 0
 
 
+cdef void map_head(LogC* log) noexcept nogil:
+    cdef void* head
+    if log.mapped:
+        head = mmap(NULL, LOG_HEAD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, log.fd, 0)
+        if head == MAP_FAILED:
+            log.mapped = False
+        else:
+            log.head = <char*>head
+
+
 cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
     """Allocates, writes, syncs and maps the head. Where the file system cannot map, the log falls back to write mode."""
-    cdef void* head
     cdef int err
     if log.mapped:
         err = file_allocate(log.fd, 0, LOG_HEAD_SIZE)
@@ -301,31 +322,23 @@ cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
         elif err != 0:
             return err
     err = write_head(log, previous_last_seq)
-    if err == 0 and log.mapped:
-        head = mmap(NULL, LOG_HEAD_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, log.fd, 0)
-        if head == MAP_FAILED:
-            log.mapped = False
-        else:
-            log.head = <char*>head
+    if err == 0:
+        map_head(log)
     return err
 
 
 @cython.no_gc       # its references cannot form a cycle
 cdef class LogWriter:
-    """Creates one log file and appends to it.
+    """Creates one log file, or resumes one, and appends to it.
 
     `mode` is "mmap" or "write"; where the file system cannot map or preallocate, "mmap" becomes "write" (see `.mode`).
+    With `resume_at` the log exists, its records end there, and all of it is on disk.
     """
 
-    def __cinit__(self, path, uint64_t number, *, mode="mmap", uint64_t previous_last_seq=0):
-        cdef int err, fd
-        cdef Status st
+    def __cinit__(self, path, uint64_t number, *, mode="mmap", uint64_t previous_last_seq=0, uint64_t resume_at=0):
         cdef LogC* c
-        cdef bytes temporary = os.fsencode(path) + b".tmp"
-        cdef const char* cpath = temporary
         if mode not in ("mmap", "write"):
             raise ValueError(f'log mode must be "mmap" or "write", not {mode!r}')
-        status_clear(&st)
         self.closed = True
         self.path = os.fsdecode(path)
         self.number = number
@@ -335,6 +348,38 @@ cdef class LogWriter:
         c.fd = -1
         pthread_mutex_init(&c.sync_mutex, NULL)
         pthread_cond_init(&c.sync_done, NULL)
+        c.number = number
+        c.offset = c.synced = max(resume_at, <uint64_t>LOG_HEAD_SIZE)
+        # What a resumed log has beyond its records may be a hole: it is allocated again.
+        c.allocated = page_floor(c.offset)
+        c.mapped = mode == "mmap"
+        if resume_at:
+            self.resume()
+        else:
+            self.create(previous_last_seq)
+
+    cdef int resume(self) except -1:
+        cdef bytes encoded = os.fsencode(self.path)
+        cdef Status st
+        cdef int fd
+        cdef int err = file_open(encoded, OPEN_WRITE, &fd)
+        if err:
+            status_clear(&st)
+            fail_io(&st, b"log: open", err)
+            raise_status(&st, self.path)
+        self.c.fd = fd
+        self.closed = False
+        self.c.slot_count = 1       # as in a log without records; a log with records is never synced again
+        map_head(self.c)
+        return 0
+
+    cdef int create(self, uint64_t previous_last_seq) except -1:
+        cdef bytes temporary = os.fsencode(self.path) + b".tmp"
+        cdef const char* cpath = temporary
+        cdef LogC* c = self.c
+        cdef Status st
+        cdef int err, fd
+        status_clear(&st)
         # The rename below would replace an existing log.
         err = EEXIST if os.path.lexists(self.path) else file_open(cpath, OPEN_CREATE, &fd)
         if err:
@@ -342,11 +387,6 @@ cdef class LogWriter:
             raise_status(&st, self.path)
         c.fd = fd
         self.closed = False
-        c.number = number
-        c.offset = LOG_HEAD_SIZE
-        c.synced = LOG_HEAD_SIZE
-        c.allocated = LOG_HEAD_SIZE
-        c.mapped = mode == "mmap"
         with nogil:
             err = begin_log(c, previous_last_seq)
         try:
@@ -362,6 +402,7 @@ cdef class LogWriter:
             if not isinstance(error, Error):
                 raise LsmIOError(error.errno, f"log: {error.strerror}", self.path) from error
             raise
+        return 0
 
     cdef int discard(self, bytes name) except -1:
         log_unmap(self.c)

@@ -5,6 +5,7 @@ from lsmkv.version import version_set
 from .allocations import fail_allocation
 from .damage import sweep as damage_sweep
 from .failing import fsync_failure, open_with_fault, write_with_fault
+from .full_disk import check_after_kill, fill_until_killed, own_full_disk
 from .histories import history
 from .lifetime import (
     close_during_first_order,
@@ -34,11 +35,13 @@ version_set.MANIFEST_GROWTH = 2
 __all__ = [
     "calls_of_puts",
     "check",
+    "check_after_kill",
     "close_during_first_order",
     "close_during_rotation",
     "close_race",
     "damage_sweep",
     "fail_allocation",
+    "fill_until_killed",
     "flush_and_die",
     "fork_use",
     "fsync_failure",
@@ -48,6 +51,7 @@ __all__ = [
     "open_and_close",
     "open_until_killed",
     "open_with_fault",
+    "own_full_disk",
     "puts_during_a_sync",
     "record",
     "record_unflushed",

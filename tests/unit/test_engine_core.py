@@ -55,7 +55,7 @@ class Rig(Store):
         log = LogWriter(path, number, mode=self.wal, previous_last_seq=last_seq)
         return memtable, log
 
-    def rotate(self):
+    def rotate(self, frees=False):
         self._engine.rotate(*self.new_memtable(self._engine.last_seq))
 
     def run(self, inputs, drop, **kwargs):
