@@ -29,6 +29,17 @@ ctypedef struct WriteCounters:
     uint64_t stops
     uint64_t stop_ns
 
+cdef enum SyncWish:             # of one write
+    SYNC_AS_DEFAULT = -1
+    SYNC_NO = 0
+    SYNC_YES = 1
+
+
+cdef inline int sync_wish(object sync) except -2:
+    """May run Python code: call it before the check that the database is open."""
+    return SYNC_AS_DEFAULT if sync is None else bool(sync)
+
+
 ctypedef struct WriterTurn:     # tickets, so that no writer starves; changed under the GIL, but waiters sleep on `freed`
     uint64_t drawn              # taken: drawn != served
     uint64_t served             # the holder has this ticket
@@ -40,7 +51,7 @@ cdef class Engine:
     cdef HandleC* handle        # owned by reference
     cdef readonly Tree tree
     cdef readonly LogWriter log         # in use; None: no log
-    cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them before the one in use
+    cdef list old_logs          # logs of immutable memtables, oldest first: a sync covers them first. Replaced, never changed
     cdef SyncWatermark watermark        # how much of the log in use is known synced; None: its head tells
     cdef list served            # numbers of logs that no memtable needs any more
     cdef list next_logs         # old_logs and served after publish; None: nothing is prepared
@@ -66,6 +77,7 @@ cdef class Engine:
     cdef int hold_back(self, uint64_t footprint) except -1
     cdef int make_room(self, bint keep_turn) except -1
     cdef int begin_write(self, uint64_t footprint, bint keep_turn) except -1
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
-    cdef int write_payload(self, const BatchC* b, object sync) except -1
+    # The caller has checked that it is writable, and nothing has run since that could close it. `sync` is a SyncWish.
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1
+    cdef int write_payload(self, const BatchC* b, int sync) except -1
     cdef int sync_to(self, uint64_t offset) except -1

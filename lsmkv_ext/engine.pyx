@@ -14,6 +14,7 @@ from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
+from lsmkv_ext.port.section cimport section_enter, section_leave, section_refuse
 from lsmkv_ext.port.pthread cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
@@ -74,6 +75,16 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
         if log_commit(log, n, seq, count, st) != ST_OK:
             return st.code
     return apply_payload(m, payload, n, count, seq, seed, st)
+
+
+cdef inline bint wants_sync(Engine self, int sync) noexcept:
+    return self.sync_default if sync == SYNC_AS_DEFAULT else sync
+
+
+cdef int sync_log(LogC* log, uint64_t offset, Status* st) noexcept:
+    with nogil:
+        log_sync(log, offset, st)
+    return st.code
 
 
 cdef class Engine:
@@ -156,6 +167,7 @@ cdef class Engine:
         changed. The caller holds the writer's turn and the lock that `prepare` and `publish` hold."""
         cdef list logs, next_logs
         cdef LogWriter previous = self.log
+        handle_check(self.handle)
         if memtable.number <= self.tree.active.number:
             raise Error(f"log {memtable.number} cannot follow log {self.tree.active.number}")
         passed = [] if previous is None else [previous]
@@ -260,7 +272,8 @@ cdef class Engine:
     @property
     def memtables(self):
         """Newest first; the active one leads."""
-        return [] if self.tree.state is None else list(self.tree.state.memtables)
+        cdef ReadState state = self.tree.state
+        return [] if state is None else list(state.memtables)
 
     @property
     def immutables(self):
@@ -342,6 +355,7 @@ cdef class Engine:
         """Back pressure: writers sleep in proportion to what they write, or wait while stopped."""
         cdef uint64_t began, now, ns
         if self.stopped:
+            section_refuse()
             began = lsm_now_ns()
             self.writes.stops += 1
             while self.stopped and self.writable and not self.handle.closed:
@@ -369,9 +383,11 @@ cdef class Engine:
     cdef int make_room(self, bint keep_turn) except -1:
         """Waits for the turn and rotates a full memtable, through the hook, which may release the GIL."""
         cdef bint ready = False
+        section_refuse()
         self.take_turn()
         # In flight: a close waits for the rotation instead of taking the state from under it.
         self.handle.inflight += 1
+        section_enter()
         try:
             self.check_writable()
             if self.tree.active.c.used >= self.tree.active.capacity:
@@ -379,6 +395,7 @@ cdef class Engine:
                 self.check_writable()
             ready = True
         finally:
+            section_leave()
             self.handle.inflight -= 1
             if not (ready and keep_turn):
                 self.end_turn()
@@ -392,10 +409,10 @@ cdef class Engine:
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
             return self.make_room(keep_turn)
         if keep_turn:
-            self.take_turn()
+            self.turn.drawn += 1        # it is free, as was just seen
         return 0
 
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1:
         cdef Status st
         cdef LogC* log
         cdef MemC* m
@@ -420,7 +437,7 @@ cdef class Engine:
                 raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
-        elif sync:
+        elif sync == SYNC_YES:
             refuse_sync()
         mem_insert(m, key, klen, value, vlen, self.handle.visible + 1, op, hash)
         self.handle.visible += 1
@@ -429,14 +446,11 @@ cdef class Engine:
             self.writes.puts += 1
         else:
             self.writes.deletes += 1
-        if sync is None:
-            if self.sync_default:
-                self.sync_to(end)
-        elif sync:
+        if wants_sync(self, sync):
             self.sync_to(end)
         return 0
 
-    cdef int write_payload(self, const BatchC* b, object sync) except -1:
+    cdef int write_payload(self, const BatchC* b, int sync) except -1:
         cdef Status st
         cdef LogC* log = NULL
         cdef MemC* m
@@ -447,11 +461,11 @@ cdef class Engine:
         cdef const char* payload = b.data
         cdef LogWriter writer
         cdef Memtable memtable
-        if sync and self.log is None:
+        if sync == SYNC_YES and self.log is None:
             refuse_sync()
         if count == 0:
             # Nothing to write, but a sync also covers what was written before.
-            if self.sync_default if sync is None else sync:
+            if wants_sync(self, sync):
                 self.sync()
             return 0
         self.begin_write(b.used, n >= LARGE_BATCH)
@@ -483,7 +497,7 @@ cdef class Engine:
         if log != NULL:
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
-        if sync if sync is not None else self.sync_default:
+        if wants_sync(self, sync):
             self.sync_to(end)
         return 0
 
@@ -495,27 +509,21 @@ cdef class Engine:
 
     cdef int sync_to(self, uint64_t offset) except -1:
         """Older logs first, so that what is synced is always a prefix of what was written."""
+        cdef list old_logs = self.old_logs
+        cdef LogWriter current = self.log
         cdef LogWriter log
-        cdef LogC* c
         cdef Status st
-        cdef uint64_t upto
-        if self.log is None:
+        if current is None:
             return 0
         status_clear(&st)
         self.handle.inflight += 1
-        try:
-            for log in [*self.old_logs, self.log]:
-                c = log.c
-                # The record may be in a log that was rotated out since then, and its offset beyond the end of this one.
-                upto = lsm_load64(&c.offset)
-                if log is self.log and offset < upto:
-                    upto = offset
-                with nogil:
-                    log_sync(c, upto, &st)
-                if st.code != ST_OK:
-                    break
-        finally:
-            self.handle.inflight -= 1
+        for log in old_logs:
+            if sync_log(log.c, lsm_load64(&log.c.offset), &st) != ST_OK:
+                break
+        else:
+            log = current
+            sync_log(current.c, offset, &st)
+        self.handle.inflight -= 1
         if st.code != ST_OK:
             try:
                 raise_status(&st, log.path)

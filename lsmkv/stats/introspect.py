@@ -205,7 +205,7 @@ PROPERTIES: dict[str, Callable[[DB, VersionSet], str]] = {
     "lsmkv.native": lambda db, v: json.dumps(codecs.describe()),
     "lsmkv.levels": lambda db, v: _levels(v.current, db),
     "lsmkv.sstables": lambda db, v: _sstables(v.current, db),
-    "lsmkv.stats": lambda db, v: json.dumps(db.stats().to_dict()),
+    "lsmkv.stats": lambda db, v: json.dumps(stats(v, db._jobs, db._scheduler.counters).to_dict()),
     "lsmkv.options": lambda db, v: json.dumps(v.options.to_dict()),
     "lsmkv.memory": lambda db, v: json.dumps(_memory(v)),
     "lsmkv.total-sst-bytes": lambda db, v: str(v.current.total_bytes),
@@ -216,7 +216,7 @@ PROPERTIES: dict[str, Callable[[DB, VersionSet], str]] = {
     "lsmkv.last-sequence": lambda db, v: str(v.engine.last_seq),
     "lsmkv.seed": lambda db, v: f"{v.state.seed:016x}",
     "lsmkv.background-errors": lambda db, v: str(db._scheduler.counters.errors),
-    "lsmkv.estimate-num-keys": lambda db, v: str(db.approximate_len()),
+    "lsmkv.estimate-num-keys": lambda db, v: str(approximate_len(v)),
 }
 PER_LEVEL = "lsmkv.num-files-at-level"
 

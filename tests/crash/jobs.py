@@ -15,6 +15,7 @@ from .lifetime import (
     open_and_close,
 )
 from .recording import record, replay
+from .reentrancy import reenter
 from .writing import (
     calls_of_puts,
     check,
@@ -47,6 +48,7 @@ __all__ = [
     "open_with_fault",
     "puts_during_a_sync",
     "record",
+    "reenter",
     "replay",
     "write_until_killed",
     "write_until_power_cut",
