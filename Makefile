@@ -85,7 +85,7 @@ asan: build
 
 # What CI runs of it: parsers, tables, log, engine, and a share of the kills, the damage and the races. Not optimized, since the
 # build is a third of the time; without the tests that open a database for every byte, and those that are about limits of time.
-ASAN_CUT := tests/unit tests/fuzz tests/golden $(patsubst %,tests/crash/test_%.py,corruption damage kill lifetime metamorphic)
+ASAN_CUT := tests/unit tests/fuzz tests/golden $(patsubst %,tests/crash/test_%.py,corruption damage kill lifetime metamorphic reentrancy)
 ASAN_SKIP := every_ or flips or cut_anywhere or thousand or more_tables or Machine or solved_rate or busy or interrupt
 
 asan-cut: build
@@ -115,6 +115,7 @@ lint: build
 	    $(subst /,.,$(patsubst bench/%,lsmkv_bench/%,$(STUBS:.pyi=)))
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/check_cimports.py
+	$(BIN)/python .ci/check_reentrancy.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -10,10 +10,10 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 from lsmkv import checkpoint, filenames, ingest, lifecycle
 from lsmkv.compaction.counters import Counters
@@ -40,10 +40,13 @@ from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
+from lsmkv_ext.port.section import in_section, refuse_in_section
 from lsmkv_ext.port.uninterruptible import uninterruptible
 from lsmkv_ext.store import Store
 
 log = logging.getLogger("lsmkv")
+
+T = TypeVar("T")
 
 
 class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
@@ -93,6 +96,11 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
             engine.release_reserve = partial(uninterruptible, versions.reserve.release, defer_interrupt=True)
             engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
+
+    def _call(self, work: Callable[[], T]) -> T:
+        """Runs work that takes locks or waits. A finalizer that strikes inside such work cannot: see `port/section`."""
+        refuse_in_section()
+        return uninterruptible(work)
 
     # Identity ----------------------------------------------------------------------------------------------
 
@@ -158,7 +166,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         1
         """
         self._check_open()
-        return uninterruptible(lambda: introspect.approximate_len(self._versions))
+        return self._call(lambda: introspect.approximate_len(self._versions))
 
     def approximate_size(self, start: Key | None = None, stop: Key | None = None) -> int:
         """Return the bytes that the keys in [start, stop) take up in table files. Memtables do not count.
@@ -169,7 +177,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._check_open()
         span = optional_bytes(start), optional_bytes(stop)
-        return uninterruptible(lambda: introspect.approximate_size(self._versions, *span))
+        return self._call(lambda: introspect.approximate_size(self._versions, *span))
 
     # Writing -----------------------------------------------------------------------------------------------
 
@@ -219,7 +227,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.flush()
         """
         self._require_writable()
-        uninterruptible(lambda: self._scheduler.flush(wait))
+        self._call(lambda: self._scheduler.flush(wait))
 
     def compact_range(
         self,
@@ -239,6 +247,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._require_writable()
         span = KeyRange(optional_bytes(start), optional_bytes(stop), exclusive=True)
+        refuse_in_section()
         pause = self._manual.pause_compaction()
         work = partial(self._manual.compact_range, span, pause, progress)
         try:
@@ -261,9 +270,10 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         0
         """
         self._require_writable()
-        if level is not None and not 0 <= index(level) < MAX_LEVELS:
+        level = None if level is None else index(level)
+        if level is not None and not 0 <= level < MAX_LEVELS:
             raise ValueError(f"level must be from 0 to {MAX_LEVELS - 1}, not {level}")
-        return uninterruptible(lambda: FilterRebuild(self._manual, set(self._filters.payable()), level).run())
+        return self._call(lambda: FilterRebuild(self._manual, set(self._filters.payable()), level).run())
 
     def filter_debt(self) -> dict[int, str]:
         """Return why a table's filter should be rebuilt, by file number.
@@ -274,11 +284,11 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         {}
         """
         self._check_open()
-        return uninterruptible(self._filters.all)
+        return self._call(self._filters.all)
 
     def _on_seek_debt(self) -> None:
         """Called by `iterator` when seeks have cost as much as merging L0 would."""
-        if not self.readonly:
+        if not self.readonly and not in_section():
             self._read_hints.mark_l0_seek_heavy()
             uninterruptible(self._scheduler.wake)
 
@@ -292,7 +302,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         12.0
         """
         self._require_writable()
-        uninterruptible(lambda: self._set_options(changes))
+        self._call(lambda: self._set_options(changes))
 
     def _set_options(self, changes: Mapping[str, Any]) -> None:
         with self._versions.commit:
@@ -337,6 +347,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         if isinstance(paths, str | bytes | os.PathLike):
             raise TypeError("ingest takes a list of paths, not one path")
         given = [os.fsdecode(path) for path in paths]
+        refuse_in_section()
         self._manual.call(lambda: ingest.ingest(self._scheduler, given, move))
 
     def refresh(self) -> None:
@@ -351,7 +362,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._check_open()
         if self.readonly:
             require_running()
-            uninterruptible(self._read_again)
+            self._call(self._read_again)
 
     def _read_again(self) -> None:
         # One at a time, or an older state could replace a newer one. None after a close.
@@ -385,7 +396,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._check_open()
         if not isinstance(name, str):
             raise TypeError(f"a property's name is a str, not {type(name).__name__}")
-        return uninterruptible(lambda: introspect.lookup_property(self._scheduler, name))
+        return self._call(lambda: introspect.lookup_property(self._scheduler, name))
 
     def stats(self) -> Stats:
         """Return the counters since the database was opened or `reset_stats` was called, and the current sizes.
@@ -395,7 +406,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         1
         """
         self._check_open()
-        return uninterruptible(lambda: introspect.stats(self._versions, self._jobs, self._scheduler.counters))
+        return self._call(lambda: introspect.stats(self._versions, self._jobs, self._scheduler.counters))
 
     def reset_stats(self) -> None:
         """Set all counters to zero.
@@ -406,7 +417,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._check_open()
         self._engine.reset_counters()
-        uninterruptible(self._scheduler.reset_counters)
+        self._call(self._scheduler.reset_counters)
 
     def explain(self, key: Key) -> introspect.Explain:
         """Trace one lookup: the files probed, their filters' answers, the blocks read, and the time each took.
@@ -422,13 +433,22 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
     def close(self) -> None:
         """Flush, wait for calls in flight and end the background threads. Later calls raise `ClosedError`.
 
-        Closing twice is no error. Raises the error of the last flush if there is no log to recover from.
+        Closing twice is no error. Raises the error of the last flush if there is no log to recover from. A finalizer
+        may close the database in the middle of another of its calls; the close is then left to another thread.
 
         >>> db.close()
         >>> db.closed
         True
         """
-        uninterruptible(lambda: self._shut(flush=True))
+        if in_section() and not is_finalizing():
+            self._close_elsewhere()
+        else:
+            uninterruptible(lambda: self._shut(flush=True))
+
+    def _close_elsewhere(self) -> None:
+        """This thread is inside work that a close waits for."""
+        if not self.closed:
+            threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
 
     def _close_at_exit(self) -> None:
         # Acknowledged writes are in the log; writing tables would only delay the exit.
@@ -490,9 +510,8 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             return
         message = f"{self!r} was not closed"
         try:
-            if self._scheduler.owns_this_thread():
-                # Collected in a background thread, which cannot wait for itself.
-                threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
+            if in_section() and not is_finalizing():
+                self._close_elsewhere()
             else:
                 self._shut(flush=True)
         finally:

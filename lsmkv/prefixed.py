@@ -11,7 +11,6 @@ from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.limits import MAX_KEY
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
-from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
 class PrefixedIterator:
@@ -189,7 +188,7 @@ class PrefixedBatch:
 def delete_from(db: Any, start: bytes) -> None:
     """Deletes every key from `start` on, at one moment."""
     db._require_writable()
-    uninterruptible(lambda: _delete_from(db, start))
+    db._call(lambda: _delete_from(db, start))
     if db.options.sync:
         db.sync()
 

@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.coding cimport get_varint, put_varint, varint_size
+from lsmkv_ext.port.handle cimport HandleC
 
 cdef enum:
     OP_PUT = 0
@@ -120,6 +121,7 @@ cdef int refuse_sync() except -1
 
 cdef class WriteBatch:
     cdef BatchC b
+    cdef HandleC* handle        # of its database, owned by reference; NULL: it belongs to none
     cdef object engine
     cdef object sync
     cdef bint transaction

@@ -4,6 +4,7 @@ from libc.string cimport memcpy
 
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport get_bytes_view
+from lsmkv_ext.port.handle cimport Dependent, handle_check, handle_unref
 from lsmkv_ext.port.status cimport Status, fail_corrupt, raise_status, status_clear
 
 from lsmkv_ext.errors import OptionError
@@ -120,6 +121,10 @@ cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
         PyBuffer_Release(&kb)
 
 
+cdef inline int check_open(WriteBatch batch) except -1:
+    return 0 if batch.handle == NULL else handle_check(batch.handle)
+
+
 cdef class WriteBatch:
     """WriteBatch(engine=None, *, transaction=True, sync=None)\n--\n\n\
     A list of operations that `DB.write` applies together or not at all.
@@ -137,8 +142,14 @@ cdef class WriteBatch:
         self.engine = engine
         self.transaction = transaction
         self.sync = sync
+        handle_unref(self.handle)
+        self.handle = NULL
+        if isinstance(engine, Dependent):
+            self.handle = (<Dependent>engine).handle
+            self.handle.refs += 1
 
     def __dealloc__(self):
+        handle_unref(self.handle)
         free(self.b.data)
 
     def put(self, key, value):
@@ -148,6 +159,7 @@ cdef class WriteBatch:
         >>> batch.put(b"ada", b"1815")
         """
         cdef bytes k, v
+        check_open(self)
         if type(key) is bytes and type(value) is bytes:
             k = <bytes>key
             v = <bytes>value
@@ -167,6 +179,7 @@ cdef class WriteBatch:
         >>> batch = lsmkv.WriteBatch()
         >>> batch.delete(b"ada")
         """
+        check_open(self)
         add_objects(&self.b, OP_DELETE, key, None)
 
     def delete_range(self, start, stop):
@@ -177,6 +190,7 @@ cdef class WriteBatch:
         """
         if start is None or stop is None:
             raise TypeError("delete_range needs two bytes-like bounds")
+        check_open(self)
         add_objects(&self.b, OP_DELETE_RANGE, start, stop)
 
     def clear(self):
@@ -199,6 +213,7 @@ cdef class WriteBatch:
         >>> first.append(second)
         """
         cdef size_t n = other.b.used
+        check_open(self)
         make_room(&self.b, other.b.count, n, self.b.used + n)
         if n == 0:
             return

@@ -32,6 +32,17 @@ ctypedef struct WriteCounters:
     uint64_t stops
     uint64_t stop_ns
 
+cdef enum SyncWish:             # of one write
+    SYNC_AS_DEFAULT = -1
+    SYNC_NO = 0
+    SYNC_YES = 1
+
+
+cdef inline int sync_wish(object sync) except -2:
+    """May run Python code: call it before the check that the database is open."""
+    return SYNC_AS_DEFAULT if sync is None else bool(sync)
+
+
 ctypedef struct WriterTurn:     # tickets, in the order of asking. Changed with the GIL held; waiters sleep on `freed`
     uint64_t drawn              # the next ticket; the turn is free if drawn == served
     uint64_t served             # the ticket of the holder
@@ -43,7 +54,7 @@ cdef class Engine:
     cdef HandleC* handle        # owned by reference
     cdef readonly Tree tree
     cdef readonly LogWriter log         # in use; None: no log
-    cdef list old_logs          # logs of immutable memtables, oldest first; synced before the one in use
+    cdef list old_logs          # logs of immutable memtables, oldest first; synced before the one in use. Replaced, never changed
     cdef SyncWatermark watermark        # the file SYNCED, for the log in use; None: the log's head has the offset
     cdef list obsolete_logs     # numbers of logs whose memtables are flushed
     # From prepare to publish: the values of these fields after it; next_old_logs None: nothing is prepared.
@@ -77,8 +88,9 @@ cdef class Engine:
     cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1
     # Whether to retry the write that failed with *st: it frees space, and the reserve was released for it.
     cdef bint has_reserve(self, bint frees, const Status* st) except -1
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1
-    cdef int write_payload(self, const BatchC* b, object sync) except -1
+    # The caller has checked that the engine is writable, and nothing has run since that could close it. `sync` is a SyncWish.
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1
+    cdef int write_payload(self, const BatchC* b, int sync) except -1
     # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. Sets `end` to the end of the record.
     # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1

@@ -18,6 +18,7 @@ from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
+from lsmkv_ext.port.section cimport section_enter, section_leave, section_refuse
 from lsmkv_ext.port.pthread cimport (
     pthread_cond_broadcast,
     pthread_cond_destroy,
@@ -79,6 +80,16 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
         if log_commit(log, n, seq, count, st) != ST_OK:
             return st.code
     return apply_payload(m, payload, n, count, seq, seed, st)
+
+
+cdef inline bint wants_sync(Engine self, int sync) noexcept:
+    return self.sync_default if sync == SYNC_AS_DEFAULT else sync
+
+
+cdef int sync_log(LogC* log, uint64_t offset, Status* st) noexcept:
+    with nogil:
+        log_sync(log, offset, st)
+    return st.code
 
 
 cdef class Engine:
@@ -165,6 +176,7 @@ cdef class Engine:
         The caller holds the writer's turn and VersionSet.lock."""
         cdef list logs, next_old_logs
         cdef LogWriter previous = self.log
+        handle_check(self.handle)
         if memtable.number <= self.tree.active.number:
             raise Error(f"log {memtable.number} cannot follow log {self.tree.active.number}")
         replaced = [] if previous is None else [previous]
@@ -281,7 +293,8 @@ cdef class Engine:
     @property
     def memtables(self):
         """Newest first; the active one leads."""
-        return [] if self.tree.state is None else list(self.tree.state.memtables)
+        cdef ReadState state = self.tree.state
+        return [] if state is None else list(state.memtables)
 
     @property
     def immutables(self):
@@ -361,6 +374,7 @@ cdef class Engine:
             if self.reserve_used:
                 raise LsmIOError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; deletes are still accepted", self.tree.path)
         if self.stopped:
+            section_refuse()
             began = lsm_now_ns()
             self.writes.stops += 1
             while self.stopped and self.writable and not self.handle.closed:
@@ -388,9 +402,11 @@ cdef class Engine:
     cdef int make_room(self, bint keep_turn, bint frees) except -1:
         """Waits for the turn and, through the hook, rotates a full memtable. Both may release the GIL."""
         cdef bint ready = False
+        section_refuse()
         self.take_turn()
         # In flight: a close waits for the rotation.
         self.handle.inflight += 1
+        section_enter()
         try:
             self.check_writable()
             if self.tree.active.c.used >= self.tree.active.capacity:
@@ -398,6 +414,7 @@ cdef class Engine:
                 self.check_writable()
             ready = True
         finally:
+            section_leave()
             self.handle.inflight -= 1
             if not (ready and keep_turn):
                 self.end_turn()
@@ -411,15 +428,18 @@ cdef class Engine:
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
             return self.make_room(keep_turn, frees)
         if keep_turn:
-            self.take_turn()
+            self.turn.drawn += 1        # it is free, as was just seen
         return 0
 
     cdef bint has_reserve(self, bint frees, const Status* st) except -1:
         if not frees or st.code != ST_IO or (st.err != ENOSPC and st.err != EDQUOT) or self.release_reserve is None:
             return False
-        return self.release_reserve()
+        if not self.release_reserve():
+            return False
+        self.check_writable()       # the hook may have run code that closed the database
+        return True
 
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, object sync) except -1:
+    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1:
         cdef Status st
         cdef LogC* log
         cdef MemC* m
@@ -446,7 +466,7 @@ cdef class Engine:
                 raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
-        elif sync:
+        elif sync == SYNC_YES:
             refuse_sync()
         mem_insert(m, key, klen, value, vlen, self.handle.visible + 1, op, hash)
         self.handle.visible += 1
@@ -455,27 +475,24 @@ cdef class Engine:
             self.writes.puts += 1
         else:
             self.writes.deletes += 1
-        if sync is None:
-            if self.sync_default:
-                self.sync_to(end)
-        elif sync:
+        if wants_sync(self, sync):
             self.sync_to(end)
         return 0
 
-    cdef int write_payload(self, const BatchC* b, object sync) except -1:
+    cdef int write_payload(self, const BatchC* b, int sync) except -1:
         cdef uint64_t end = 0
         cdef bint large = b.used >= LARGE_BATCH
-        if sync and self.log is None:
+        if sync == SYNC_YES and self.log is None:
             refuse_sync()
         if b.count == 0:
             # Nothing to write, but a sync also covers what was written before.
-            if self.sync_default if sync is None else sync:
+            if wants_sync(self, sync):
                 self.sync()
             return 0
         self.begin_write(b.used, large, b.deletes == b.count)
         while self.apply_payload(b, large, &end):
             self.begin_write(b.used, large, b.deletes == b.count)
-        if sync if sync is not None else self.sync_default:
+        if wants_sync(self, sync):
             self.sync_to(end)
         return 0
 
@@ -540,27 +557,22 @@ cdef class Engine:
 
     cdef int sync_to(self, uint64_t offset) except -1:
         """Syncs the older logs first: the synced writes are always a prefix of all writes."""
+        cdef list old_logs = self.old_logs
+        cdef LogWriter current = self.log
         cdef LogWriter log
-        cdef LogC* c
         cdef Status st
-        cdef uint64_t upto
-        if self.log is None:
+        if current is None:
             return 0
         status_clear(&st)
         self.handle.inflight += 1
-        try:
-            for log in [*self.old_logs, self.log]:
-                c = log.c
-                # A rotation may have moved the record to an older log; its offset can then be beyond the end of this one.
-                upto = lsm_load64(&c.offset)
-                if log is self.log and offset < upto:
-                    upto = offset
-                with nogil:
-                    log_sync(c, upto, &st)
-                if st.code != ST_OK:
-                    break
-        finally:
-            self.handle.inflight -= 1
+        for log in old_logs:
+            if sync_log(log.c, lsm_load64(&log.c.offset), &st) != ST_OK:
+                break
+        else:
+            log = current
+            # A rotation may have moved the record to an older log; its offset can then be beyond the end of this one.
+            sync_log(current.c, min(offset, lsm_load64(&current.c.offset)), &st)
+        self.handle.inflight -= 1
         if st.code != ST_OK:
             try:
                 raise_status(&st, log.path)

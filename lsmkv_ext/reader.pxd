@@ -16,6 +16,7 @@ cdef class Reader(Dependent):
     cdef ReadState held         # None: closed
     cdef uint64_t held_seq      # entries with larger sequence numbers are invisible
     cdef ReadState open_state(self, uint64_t* snapshot)
+    cdef int report_seek_debt(self) except -1
 
 
 cdef class SnapshotBase(Reader):

@@ -103,20 +103,21 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, bin
     cdef uint64_t snapshot = 0
     cdef ReadState state
     cdef Py_buffer kb
-    if self.pinned:
-        state = self.open_state(&snapshot)
-    else:
-        # What open_state does, without the call.
-        handle_check(self.handle)
-        snapshot = self.handle.visible
-        state = self.tree.state
     if PyBytes_CheckExact(key):
+        if self.pinned:
+            state = self.open_state(&snapshot)
+        else:
+            # What open_state does, without the call.
+            handle_check(self.handle)
+            snapshot = self.handle.visible
+            state = self.tree.state
         return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
                             fill_cache, expect_hit)
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
     get_bytes_view(key, &kb)
     try:
+        state = self.open_state(&snapshot)
         return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect_hit)
     finally:
         PyBuffer_Release(&kb)
@@ -232,14 +233,21 @@ cdef class Reader(Dependent):
         [b'1815', None]
         """
         cdef uint64_t snapshot = 0
-        cdef ReadState state = self.open_state(&snapshot)
-        cdef list held = keys_held(keys)
-        # Making the list may have run code that closed the database.
+        cdef list held
         handle_check(self.handle)
-        return lookup_many(self, state, snapshot, held, default)
+        held = keys_held(keys)
+        return lookup_many(self, self.open_state(&snapshot), snapshot, held, default)
 
     def _on_seek_debt(self):
         """Hook, called in the reader's thread: seeks have searched the tables of L0 so often that merging them is cheaper."""
+
+    cdef int report_seek_debt(self) except -1:
+        cdef uint64_t snapshot = 0
+        cdef ReadState state = self.open_state(&snapshot)
+        if state.c.seek_debt > state.c.seek_limit and not self.pinned:
+            state.c.seek_debt = 0
+            self._on_seek_debt()
+        return 0
 
     def iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
                  prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
@@ -257,15 +265,10 @@ cdef class Reader(Dependent):
         [b'ada']
         """
         cdef uint64_t snapshot = 0
-        cdef ReadState state = self.open_state(&snapshot)
         cdef Iterator it
-        if state.c.seek_debt > state.c.seek_limit and not self.pinned:
-            state.c.seek_debt = 0
-            self._on_seek_debt()
-            state = self.open_state(&snapshot)
-        it = new_iterator(self.handle, state, snapshot, start, stop, include_start, include_stop, prefix, reverse,
-                          include_key, include_value, fill_cache)
-        it.owner = self
+        self.report_seek_debt()
+        it = new_iterator(start, stop, include_start, include_stop, prefix, reverse, include_key, include_value, fill_cache)
+        it.attach(self, self.open_state(&snapshot), snapshot)
         return it
 
     def cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
@@ -279,27 +282,25 @@ cdef class Reader(Dependent):
         (True, b'ada')
         """
         cdef uint64_t snapshot = 0
-        cdef ReadState state = self.open_state(&snapshot)
-        cdef Cursor cursor = new_cursor(self.handle, state, snapshot, start, stop, prefix, fill_cache)
-        cursor.owner = self
+        cdef Cursor cursor
+        handle_check(self.handle)
+        cursor = new_cursor(start, stop, prefix, fill_cache)
+        cursor.attach(self, self.open_state(&snapshot), snapshot)
         return cursor
 
     def _explain(self, key):
         """The trace of one lookup as plain data; `DB.explain` makes an `Explain` of it."""
         cdef uint64_t snapshot = 0
         cdef bytes k = as_bytes(key)
-        cdef ReadState state = self.open_state(&snapshot)
-        self.handle.inflight += 1
-        try:
-            return explain_lookup(state, snapshot, k, self.tree.path)
-        finally:
-            self.handle.inflight -= 1
+        return explain_lookup(self.handle, self.open_state(&snapshot), snapshot, k, self.tree.path)
 
 
 cdef class SnapshotBase(Reader):
     """One state of a database, for as long as it is held."""
 
     def __init__(self, Reader source not None):
+        if self.source is not None:
+            raise TypeError("a snapshot is made once")
         self.pinned = True
         self.held = source.open_state(&self.held_seq)
         self.tree = source.tree

@@ -10,4 +10,4 @@ from lsmkv_ext.reader cimport Reader
 cdef class Store(Reader):
     cdef Engine engine
     cdef int check_writable(self) except -1
-    cdef int write_op(self, int op, object key, object value, object sync) except -1
+    cdef int write_op(self, int op, object key, object value, int sync) except -1

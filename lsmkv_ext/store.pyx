@@ -1,10 +1,18 @@
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 
-from lsmkv_ext.batch cimport OP_DELETE, OP_PUT, WriteBatch, refuse_key, refuse_value
+from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, refuse_key, refuse_value
+from lsmkv_ext.engine cimport sync_wish
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
 from lsmkv_ext.port.handle cimport handle_check, handle_unref
+
+
+cdef bytes range_bound(object key):
+    cdef bytes bound = as_bytes(key)
+    if len(bound) > MAX_KEY:
+        refuse_key(bound, len(bound))
+    return bound
 
 
 cdef class Store(Reader):
@@ -69,18 +77,20 @@ cdef class Store(Reader):
             self.engine.fail_write()
         return 0
 
-    cdef int write_op(self, int op, object key, object value, object sync) except -1:
+    cdef int write_op(self, int op, object key, object value, int sync) except -1:
         """Takes any bytes-like key and value (None for a delete). Copies the key: it is hashed now, and the write may wait."""
         cdef Py_buffer vb
         cdef bytes k = as_bytes(key)
         if PyBytes_GET_SIZE(k) > MAX_KEY:
             refuse_key(key, PyBytes_GET_SIZE(k))
         if op == OP_DELETE:
+            self.check_writable()
             return self.engine.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
         get_bytes_view(value, &vb)
         try:
             if vb.len > MAX_VALUE:
                 refuse_value(vb.len)
+            self.check_writable()
             return self.engine.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len, sync)
         finally:
             PyBuffer_Release(&vb)
@@ -99,6 +109,7 @@ cdef class Store(Reader):
         b'1815'
         """
         cdef Py_ssize_t klen, vlen
+        cdef int wish = sync_wish(sync)
         self.check_writable()
         if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
             klen = PyBytes_GET_SIZE(key)
@@ -107,9 +118,9 @@ cdef class Store(Reader):
                 refuse_key(key, klen)
             if vlen > MAX_VALUE:
                 refuse_value(vlen)
-            self.engine.write_one(OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, sync)
+            self.engine.write_one(OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, wish)
             return
-        self.write_op(OP_PUT, key, value, sync)
+        self.write_op(OP_PUT, key, value, wish)
 
     def delete(self, key, *, sync=None):
         """Delete `key`. A missing key is no error. `sync` and errors are those of `put`.
@@ -118,7 +129,7 @@ cdef class Store(Reader):
         >>> db.delete(b"ada")
         """
         self.check_writable()
-        self.write_op(OP_DELETE, key, None, sync)
+        self.write_op(OP_DELETE, key, None, sync_wish(sync))
 
     def delete_range(self, start, stop, *, sync=None):
         """Delete the keys in [start, stop), with one small write. Delete nothing if stop <= start.
@@ -128,12 +139,14 @@ cdef class Store(Reader):
         >>> db.put(b"ada", b"1815")
         >>> db.delete_range(b"a", b"b")
         """
-        cdef WriteBatch batch = WriteBatch(self)
+        cdef WriteBatch batch = WriteBatch()
+        cdef int wish = sync_wish(sync)
+        cdef bytes first = range_bound(start)
+        cdef bytes last = range_bound(stop)
+        if first < last:
+            batch_add(&batch.b, OP_DELETE_RANGE, first, len(first), last, len(last))
         self.check_writable()
-        batch.delete_range(start, stop)
-        if as_bytes(start) >= as_bytes(stop):
-            batch.clear()
-        self.engine.write_payload(&batch.b, sync)
+        self.engine.write_payload(&batch.b, wish)
 
     def write(self, WriteBatch batch not None, *, sync=None):
         """Apply the operations of `batch` in their order: all of them or none, for readers and after a crash.
@@ -144,10 +157,11 @@ cdef class Store(Reader):
         >>> batch.put(b"ada", b"1815")
         >>> db.write(batch)
         """
+        cdef int wish = sync_wish(sync)
         self.check_writable()
         batch.b.writers += 1
         try:
-            self.engine.write_payload(&batch.b, sync)
+            self.engine.write_payload(&batch.b, wish)
         finally:
             batch.b.writers -= 1
 

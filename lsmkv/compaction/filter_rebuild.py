@@ -17,6 +17,7 @@ from lsmkv.options import Options
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port.finalization import start_thread
+from lsmkv_ext.port.section import section
 
 
 class FilterDebt:
@@ -70,7 +71,7 @@ class FilterRebuild:
         # As many as can be started: none while the interpreter finalizes.
         with suppress(RuntimeError):
             for i in range(1, self._versions.options.max_background_jobs):
-                helper = threading.Thread(target=self._share, name=f"lsmkv-filters-{i}", daemon=True)
+                helper = threading.Thread(target=section, args=(self._share,), name=f"lsmkv-filters-{i}", daemon=True)
                 start_thread(helper)
                 helpers.append(helper)
         self._share()

@@ -89,11 +89,6 @@ class Jobs:
     def running(self) -> bool:
         return bool(self._running)
 
-    def run_in(self, ident: int) -> bool:
-        """Whether this thread runs a subcompaction. Takes no lock, since the thread may hold it."""
-        jobs = list(self._running)
-        return any(thread.ident == ident for job in jobs for thread in getattr(job, "threads", ()))
-
     def progress(self) -> list[dict[str, int]]:
         with self._lock:
             return [job.progress for job in self._running]

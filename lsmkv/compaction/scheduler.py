@@ -30,6 +30,7 @@ from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import Condition, is_finalizing, start_thread
+from lsmkv_ext.port.section import section
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 log = logging.getLogger("lsmkv")
@@ -96,15 +97,18 @@ class Scheduler:
         share_memory(self.versions)
         # The debt of earlier opens counts, or many short ones would grow L0 without bound.
         self.update_pressure()
-        self._spawn("flush", partial(self._keep_running, self._flush_loop, partial(self._failed, "flush", "flush")))
+        self._serve("flush", self._flush_loop, partial(self._failed, "flush", "flush"))
         if self.options.wal is not None:
-            self._spawn("log", partial(self._keep_running, self._log_loop, partial(self._helper_failed, "log")))
+            self._serve("log", self._log_loop, partial(self._helper_failed, "log"))
         # The flush thread counts as one of the jobs; compaction always has a thread of its own.
         compaction = partial(self._failed, "compaction", "compaction")
         for i in range(max(1, self.options.max_background_jobs - 1)):
-            self._spawn(f"compact-{i}", partial(self._keep_running, self._compact_loop, compaction))
+            self._serve(f"compact-{i}", self._compact_loop, compaction)
         if self.options.stats_export or self.options.sync_interval_ms:
             self.ensure_timer()
+
+    def _serve(self, name: str, loop: Callable[[], None], failed: Callable[[BaseException, float], float]) -> None:
+        self._spawn(name, partial(section, self._keep_running, loop, failed))
 
     def _spawn(self, name: str, target: Callable[[], None]) -> None:
         # Daemon: the interpreter's exit must not wait for these threads before our exit hook closes the database.
@@ -117,7 +121,7 @@ class Scheduler:
 
     def ensure_timer(self) -> None:
         if not any(thread.name == "lsmkv-timer" for thread in self._threads):
-            self._spawn("timer", partial(self._keep_running, self._timer_loop, partial(self._helper_failed, "timer")))
+            self._serve("timer", self._timer_loop, partial(self._helper_failed, "timer"))
 
     def stop(self) -> None:
         """Cancels the running jobs and joins the threads, except the calling one."""
@@ -133,10 +137,6 @@ class Scheduler:
             while not all(caller.left for caller in self._callers):
                 # Bounded: a caller short of memory may fail before it notifies.
                 self.condition.wait(WAIT_INTERVAL)
-
-    def owns_this_thread(self) -> bool:
-        ident = threading.get_ident()
-        return any(thread.ident == ident for thread in self._threads) or self.jobs.run_in(ident)
 
     def enlist(self, caller: Caller) -> None:
         """`stop` waits until `caller` has left. Raises ClosedError after `stop`."""

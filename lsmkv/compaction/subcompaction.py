@@ -14,6 +14,7 @@ from typing import Any
 from lsmkv.version.version import TableMeta
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.port.finalization import RLock, start_thread
+from lsmkv_ext.port.section import section
 from lsmkv_ext.table.table import Table
 
 # Input bytes per subcompaction: below this a second thread hardly pays for its own output file.
@@ -73,7 +74,6 @@ class SubcompactionJob:
         self._lock = RLock()
         self._error: BaseException | None = None
         self._outcomes: list[dict[str, Any] | None] = [None] * len(self._parts)
-        self.threads: list[threading.Thread] = []
 
     def cancel(self) -> None:
         for part in self._parts:
@@ -88,16 +88,16 @@ class SubcompactionJob:
     def run(self) -> dict[str, Any]:
         began = time.monotonic_ns()
         here = [0]
+        threads: list[threading.Thread] = []
         try:
             for i in range(1, len(self._parts)):
                 name = f"lsmkv-subcompaction-{i}"
-                thread = threading.Thread(target=self._run_part, args=(i,), name=name, daemon=True)
-                # Before it runs: a finalizer in it may ask whether it is one of ours.
-                self.threads.append(thread)
+                thread = threading.Thread(target=section, args=(self._run_part, i), name=name, daemon=True)
+                threads.append(thread)
                 try:
                     start_thread(thread)
                 except BaseException as error:
-                    self.threads.remove(thread)
+                    threads.remove(thread)
                     if not isinstance(error, RuntimeError):
                         raise
                     here.append(i)  # no thread to be had: at a limit, or while the interpreter finalizes
@@ -105,7 +105,7 @@ class SubcompactionJob:
                 self._run_part(i)
         except BaseException as error:
             self._fail(error)
-        for thread in self.threads:
+        for thread in threads:
             thread.join()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if self._error is not None:

@@ -30,4 +30,3 @@ cdef class BlockedBloom:
     cdef int _own(self, uint64_t n_blocks) except -1
     cdef void _add_hashes(self, const uint64_t* hashes, size_t n) noexcept nogil
     cdef bint _add_one(self, object key) except -1              # whether it was new
-    cdef int _require_same(self, BlockedBloom other) except -1

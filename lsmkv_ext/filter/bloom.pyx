@@ -123,6 +123,12 @@ cdef class _Hasher:
                 self.hashes[i] = xxh3(self.pointers[i], self.lengths[i], self.seed)
 
 
+cdef int require_same(uint64_t mine, uint64_t theirs, str name) except -1:
+    if mine != theirs:
+        raise ValueError(f"cannot merge filters of different {name}: {mine} and {theirs}")
+    return 0
+
+
 cdef class BlockedBloom:
     """BlockedBloom(capacity, fpr=None, *, bits_per_key=None, seed=0)\n--\n\n\
     A Bloom filter: `in` is True for every key that was added, and rarely for another.
@@ -149,8 +155,6 @@ cdef class BlockedBloom:
         self._own(1)
 
     def __init__(self, capacity, fpr=None, *, bits_per_key=None, seed=0):
-        if self.made:
-            raise TypeError("a BlockedBloom is made once")
         if isinstance(capacity, bool) or not isinstance(capacity, int):
             raise TypeError(f"capacity must be an int, not {type(capacity).__name__}")
         if not 0 < capacity < 1 << 57:
@@ -166,7 +170,10 @@ cdef class BlockedBloom:
             if not 0 < rate < 1:
                 raise ValueError(f"fpr must be between 0 and 1, not {fpr}")
             bits_per_key = bits_for_fpr(rate)
-        self.f.millibits = filter_millibits(bits_per_key)
+        cdef uint32_t millibits = filter_millibits(bits_per_key)
+        if self.made:
+            raise TypeError("a BlockedBloom is made once")
+        self.f.millibits = millibits
         self.f.k = filter_k_for(self.f.millibits)
         self.f.seed = seed
         self._own(filter_blocks_for(capacity, self.f.millibits))
@@ -281,7 +288,10 @@ cdef class BlockedBloom:
         cdef uint64_t i, words = self.f.n_blocks * 8
         cdef uint64_t* mine = <uint64_t*>self.bits
         cdef const uint64_t* theirs = <const uint64_t*>other.bits
-        self._require_same(other)
+        require_same(self.f.seed, other.f.seed, "seed")
+        require_same(self.f.millibits, other.f.millibits, "bits_per_key, in thousandths")
+        require_same(self.f.n_blocks, other.f.n_blocks, "n_blocks")
+        require_same(self.f.k, other.f.k, "k")
         if other is self:
             return
         with nogil:
@@ -290,14 +300,6 @@ cdef class BlockedBloom:
                 mine[i] |= theirs[i]
             self.f.n_keys = <uint64_t>(filter_estimate_keys(&self.f) + 0.5)
             pthread_mutex_unlock(&self.mutex)
-
-    cdef int _require_same(self, BlockedBloom other) except -1:
-        for name in ("seed", "bits_per_key", "n_blocks", "k"):
-            if getattr(self, name) != getattr(other, name):
-                raise ValueError(
-                    f"cannot merge filters of different {name}: {getattr(self, name)} and {getattr(other, name)}"
-                )
-        return 0
 
     def clear(self):
         """Remove every key.

@@ -4,7 +4,12 @@
 # dependents: snapshots, iterators and cursors. Each dependent holds a reference, so a handle outlives its database; a dependent
 # that is used after close raises instead of touching freed memory.
 #
-# A call that may release the GIL counts itself in `inflight` meanwhile; close waits for it.
+# A call takes its arguments first, which may run Python code: a buffer, a `__bool__`, a finalizer of a collection. Then it checks
+# the handle, and uses what the handle guards while nothing runs that could close the database. After anything that may run
+# Python code or release the GIL it checks again, or works on what it holds a reference to. `.ci/check_reentrancy.py` checks this.
+#
+# A call that may release the GIL counts itself in `inflight` meanwhile; close waits for it. No Python code runs while a call is
+# counted: a finalizer that closes the database would wait for its own caller.
 #
 # GIL-protected: every field of HandleC, and the list of dependents
 
@@ -48,7 +53,8 @@ cdef class Dependent:
     cdef void* prev_dependent
     cdef int join(self, HandleC* handle) except -1
     cdef void leave(self) noexcept        # removes it from the list; idempotent
-    cdef void release(self) noexcept      # frees what it pins; close calls it once, with the GIL held and no call in flight
+    # Frees what it pins; runs no Python code; idempotent. close calls it with the GIL held and no call in flight.
+    cdef void release(self) noexcept
 
 # Refuses new calls, waits for those in flight, releases the dependents. Returns False where the interpreter finalizes while a
 # stopped thread is still in a call: what that thread uses must stay.

@@ -49,7 +49,7 @@ cdef int handle_refuse(const HandleC* handle) except -1:
 
 
 cdef int handle_close(HandleC* handle) except -1:
-    cdef Dependent dependent
+    cdef void* dependent
     handle.closed = True
     while handle.inflight:
         if lsm_finalizing():
@@ -57,13 +57,10 @@ cdef int handle_close(HandleC* handle) except -1:
         with nogil:
             usleep(100)
     while handle.first_dependent != NULL:
-        dependent = <Dependent>handle.first_dependent
-        handle.first_dependent = dependent.next_dependent
-        if handle.first_dependent != NULL:
-            (<Dependent>handle.first_dependent).prev_dependent = NULL
-        dependent.next_dependent = NULL
-        dependent.prev_dependent = NULL
-        dependent.release()
+        # Borrowed: a finalizer may close the database while a dependent is deallocated, and a new reference would revive it.
+        dependent = handle.first_dependent
+        (<Dependent>dependent).leave()
+        (<Dependent>dependent).release()
     return True
 
 

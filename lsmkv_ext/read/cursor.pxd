@@ -1,8 +1,5 @@
 # A Cursor is on an entry, as RocksDB's iterators are; an Iterator (read/iterator) is between two.
 
-from libc.stdint cimport uint64_t
-from lsmkv_ext.port.handle cimport HandleC
-from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.read.scan cimport Scan
 
 
@@ -15,4 +12,5 @@ cdef class Cursor(Scan):
     cdef int require_entry(self) except -1
 
 
-cdef Cursor new_cursor(HandleC* handle, ReadState state, uint64_t snapshot, start, stop, prefix, bint fill_cache)
+# Not attached yet. May run Python code.
+cdef Cursor new_cursor(start, stop, prefix, bint fill_cache)

@@ -7,7 +7,7 @@ from lsmkv_ext.read.scan cimport item_key, item_value
 from lsmkv_ext.errors import IteratorInvalidError
 
 
-@cython.no_gc
+@cython.no_gc_clear
 cdef class Cursor(Scan):
     """Cursor()\n--\n\n\
     A position on a key, or on none (`valid` is False). `DB.cursor` returns it.
@@ -28,7 +28,8 @@ cdef class Cursor(Scan):
         >>> db.cursor().valid
         False
         """
-        return self.open_ and self.on >= 0
+        self.check()
+        return self.on >= 0
 
     cdef bint enter_chunk(self) noexcept:
         """Moves to the first item of a new chunk; False if there is none."""
@@ -164,9 +165,8 @@ cdef class Cursor(Scan):
         return (item_key(self, self.on), item_value(self, self.on))
 
 
-cdef Cursor new_cursor(HandleC* handle, ReadState state, uint64_t snapshot, start, stop, prefix, bint fill_cache):
+cdef Cursor new_cursor(start, stop, prefix, bint fill_cache):
     cdef Cursor cursor = Cursor.__new__(Cursor)
-    cursor.join(handle)
-    cursor.setup(state, snapshot, start, stop, True, False, prefix, True, fill_cache)
+    cursor.configure(start, stop, True, False, prefix, True, fill_cache)
     cursor.on = -1
     return cursor

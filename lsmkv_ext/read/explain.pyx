@@ -67,7 +67,7 @@ cdef list step_dicts(ReadState state, const Trace* trace):
     return steps
 
 
-cdef dict explain_lookup(ReadState state, uint64_t snapshot, bytes key, object path):
+cdef dict explain_lookup(HandleC* handle, ReadState state, uint64_t snapshot, bytes key, object path):
     cdef ReadStateC* v = &state.c
     cdef Lookup q
     cdef Trace trace
@@ -91,7 +91,9 @@ cdef dict explain_lookup(ReadState state, uint64_t snapshot, bytes key, object p
         rc.gil_held = True
         rc.fill_cache = True
         if probe_memtables(v, &q, &uncounted) == ABSENT:
+            handle.inflight += 1
             probe_tables(v, &q, &rc, &uncounted, &st)
+            handle.inflight -= 1
         if q.pinned != NULL:
             table_unpin(q.owner, q.pinned)
         if st.code != ST_OK:

@@ -1,8 +1,5 @@
 # An Iterator is between two entries, as plyvel's is; a Cursor (read/cursor) is on one.
 
-from libc.stdint cimport uint64_t
-from lsmkv_ext.port.handle cimport HandleC
-from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.read.scan cimport Scan
 
 cdef enum Shape:                # of what a step returns
@@ -23,5 +20,6 @@ cdef class Iterator(Scan):
     cdef int step(self, int direction) except -2
 
 
-cdef Iterator new_iterator(HandleC* handle, ReadState state, uint64_t snapshot, start, stop, bint include_start,
-                           bint include_stop, prefix, bint reverse, bint include_key, bint include_value, bint fill_cache)
+# Not attached yet. May run Python code.
+cdef Iterator new_iterator(start, stop, bint include_start, bint include_stop, prefix, bint reverse, bint include_key,
+                           bint include_value, bint fill_cache)

@@ -9,7 +9,7 @@ from lsmkv_ext.port.status cimport ST_OK
 from lsmkv_ext.read.scan cimport item_key, item_value
 
 
-@cython.no_gc
+@cython.no_gc_clear
 cdef class Iterator(Scan):
     """Iterator()\n--\n\n\
     Walks over a range of keys in order. `DB.iterator` returns it.
@@ -127,6 +127,7 @@ cdef class Iterator(Scan):
                 if i < 0:
                     break
                 out.append(self.make_item(i))
+                self.check()        # making the item may have run a collection
                 n -= 1
         except Exception:
             if not out or self.c.st.code == ST_OK:
@@ -199,11 +200,10 @@ cdef class Iterator(Scan):
         return passed
 
 
-cdef Iterator new_iterator(HandleC* handle, ReadState state, uint64_t snapshot, start, stop, bint include_start,
-                           bint include_stop, prefix, bint reverse, bint include_key, bint include_value, bint fill_cache):
+cdef Iterator new_iterator(start, stop, bint include_start, bint include_stop, prefix, bint reverse, bint include_key,
+                           bint include_value, bint fill_cache):
     cdef Iterator it = Iterator.__new__(Iterator)
-    it.join(handle)
-    it.setup(state, snapshot, start, stop, include_start, include_stop, prefix, include_value, fill_cache)
+    it.configure(start, stop, include_start, include_stop, prefix, include_value, fill_cache)
     it.forward = -1 if reverse else 1
     if include_key:
         it.shape = PAIRS if include_value else KEYS

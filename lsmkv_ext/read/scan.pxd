@@ -52,8 +52,9 @@ ctypedef struct ScanC:          # what filling a chunk needs
 
 cdef class Scan(Dependent):
     cdef ScanC c
-    cdef object owner           # the database or snapshot that made the scan, kept alive by it
+    cdef Dependent owner        # the database or snapshot that made the scan, kept alive by it
     cdef ReadState state
+    cdef bytes prefix           # of every key in the range; None: there is none
     cdef MemOrder** orders      # owned
     cdef int n_orders
     cdef int n_items            # of the chunk; 0 while it is being filled
@@ -64,13 +65,16 @@ cdef class Scan(Dependent):
     cdef bint busy              # a thread is filling the chunk
     cdef int n_l0               # L0 tables that each seek searches
 
-    cdef int setup(self, ReadState state, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
-                   bint want_value, bint fill_cache) except -1
-    cdef int set_bounds(self, start, stop, bint include_start, bint include_stop, bytes prefix) except -1
-    cdef bint may_hold(self, const TableC* t, bytes prefix)
+    # A new scan takes its arguments first, which may run Python code. Then `attach` joins the owner's handle and opens the
+    # sources. The caller has just taken the state: nothing may have run since that could close the owner.
+    cdef int configure(self, start, stop, bint include_start, bint include_stop, prefix, bint want_value,
+                       bint fill_cache) except -1
+    cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot) except -1
+    cdef int set_bounds(self, bytes start, bytes stop, bint include_start, bint include_stop) except -1
+    cdef bint may_hold(self, const TableC* t)
     cdef bytes common_prefix(self)
-    cdef int add_tables(self, bytes prefix) except -1
-    cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1
+    cdef int add_tables(self) except -1
+    cdef int add_level(self, TableC** tables, int n) except -1
     cdef int add_memtables(self) except -1
     cdef int add_range_tombstones(self) except -1
     cdef int fail(self) except -1

@@ -56,19 +56,21 @@ cdef enum:
     CONTINUE = 2
 
 
-cdef int bound_set(Bound* bound, object key, bint inclusive) except -1:
-    cdef bytes data
+cdef int bound_set(Bound* bound, bytes key, bint inclusive) except -1:
     bound.inclusive = inclusive
     if key is None:
         return 0
-    data = as_bytes(key)
-    bound.n = PyBytes_GET_SIZE(data)
+    bound.n = PyBytes_GET_SIZE(key)
     # One byte more: from_bound appends a zero.
     bound.key = <char*>malloc(bound.n + 1)
     if bound.key == NULL:
         raise MemoryError("bound")
-    memcpy(bound.key, PyBytes_AS_STRING(data), bound.n)
+    memcpy(bound.key, PyBytes_AS_STRING(key), bound.n)
     return 0
+
+
+cdef bytes optional_bytes(object key):
+    return None if key is None else as_bytes(key)
 
 
 cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) noexcept nogil:
@@ -189,27 +191,32 @@ cdef int start_fill(ScanC* s, int direction, int origin, const char* key, size_t
     return fill_chunk(s)
 
 
-@cython.no_gc
+@cython.no_gc_clear     # __dealloc__ needs the state; cycles are broken at the owner
 cdef class Scan(Dependent):
     """The base of iterators and cursors: the merge, the bounds and the chunk."""
 
-    cdef int setup(self, ReadState state, uint64_t snapshot, start, stop, bint include_start, bint include_stop, prefix,
-                   bint want_value, bint fill_cache) except -1:
-        cdef ReadStateC* v = &state.c
-        cdef int capacity, i
-        cdef bytes prefix_bytes = None if prefix is None else as_bytes(prefix)
-        self.open_ = True
-        self.set_bounds(start, stop, include_start, include_stop, prefix_bytes)
-        if prefix_bytes is None:
-            prefix_bytes = self.common_prefix()
-        self.state = state
-        self.c.state = v
-        self.c.snapshot = snapshot
+    cdef int configure(self, start, stop, bint include_start, bint include_stop, prefix, bint want_value,
+                       bint fill_cache) except -1:
+        self.prefix = optional_bytes(prefix)
+        self.set_bounds(optional_bytes(start), optional_bytes(stop), include_start, include_stop)
+        if self.prefix is None:
+            self.prefix = self.common_prefix()
         self.c.want_value = want_value
         self.c.chunk_limit = FIRST_CHUNK
         self.c.rc.fill_cache = fill_cache
         self.c.rc.scan = True
         self.chunk_direction = 1
+        return 0
+
+    cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot) except -1:
+        cdef ReadStateC* v = &state.c
+        cdef int capacity, i
+        self.join(owner.handle)
+        self.owner = owner
+        self.open_ = True
+        self.state = state
+        self.c.state = v
+        self.c.snapshot = snapshot
         self.orders = <MemOrder**>malloc((v.n_memtables + 1) * sizeof(MemOrder*))
         if self.orders == NULL:
             raise MemoryError("iterator")
@@ -222,17 +229,18 @@ cdef class Scan(Dependent):
             self.fail()
         for i in range(self.n_orders):
             merge_add_order(&self.c.merge, self.orders[i], snapshot)
-        self.add_tables(prefix_bytes)
+        self.add_tables()
         self.add_range_tombstones()
         return 0
 
-    cdef int set_bounds(self, start, stop, bint include_start, bint include_stop, bytes prefix) except -1:
-        if prefix is not None:
-            if start is None or as_bytes(start) < prefix:
-                start = prefix
+    cdef int set_bounds(self, bytes start, bytes stop, bint include_start, bint include_stop) except -1:
+        cdef bytes end
+        if self.prefix is not None:
+            if start is None or start < self.prefix:
+                start = self.prefix
                 include_start = True
-            end = prefix_end(prefix)
-            if end is not None and (stop is None or as_bytes(stop) >= end):
+            end = prefix_end(self.prefix)
+            if end is not None and (stop is None or stop >= end):
                 stop = end
                 include_stop = False
         bound_set(&self.c.lower, start, include_start)
@@ -250,18 +258,18 @@ cdef class Scan(Dependent):
             n += 1
         return lower.key[:n] if n else None
 
-    cdef int add_tables(self, bytes prefix) except -1:
+    cdef int add_tables(self) except -1:
         cdef ReadStateC* v = &self.state.c
         cdef int i, level
         for i in range(v.levels[0].n):
-            if self.may_hold(v.flat[0][i], prefix):
+            if self.may_hold(v.flat[0][i]):
                 merge_add_table(&self.c.merge, v.flat[0][i])
                 self.n_l0 += 1
         for level in range(1, v.n_levels):
-            self.add_level(v.flat[level], v.levels[level].n, prefix)
+            self.add_level(v.flat[level], v.levels[level].n)
         return 0
 
-    cdef int add_level(self, TableC** tables, int n, bytes prefix) except -1:
+    cdef int add_level(self, TableC** tables, int n) except -1:
         """Adds the tables between the bounds. If that is one, its prefix filter may rule it out."""
         cdef const Bound* lower = &self.c.lower
         cdef const Bound* upper = &self.c.upper
@@ -281,13 +289,13 @@ cdef class Scan(Dependent):
             else:
                 n = mid + 1
         if last - first == 1:
-            if self.may_hold(tables[first], prefix):
+            if self.may_hold(tables[first]):
                 merge_add_table(&self.c.merge, tables[first])
         elif last > first:
             merge_add_level(&self.c.merge, tables + first, last - first)
         return 0
 
-    cdef bint may_hold(self, const TableC* t, bytes prefix):
+    cdef bint may_hold(self, const TableC* t):
         """False for a table that the bounds or its prefix filter rule out. (Its range tombstones still count.)"""
         cdef const Bound* lower = &self.c.lower
         cdef const Bound* upper = &self.c.upper
@@ -295,7 +303,7 @@ cdef class Scan(Dependent):
             return False
         if lower.key != NULL and lsm_compare(t.largest, t.largest_len, lower.key, lower.n) < 0:
             return False
-        return prefix is None or table_may_hold_prefix(t, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+        return self.prefix is None or table_may_hold_prefix(t, PyBytes_AS_STRING(self.prefix), PyBytes_GET_SIZE(self.prefix))
 
     cdef int add_memtables(self) except -1:
         cdef ReadStateC* v = &self.state.c
@@ -354,8 +362,6 @@ cdef class Scan(Dependent):
 
     cdef void release(self) noexcept:
         cdef int i
-        if not self.open_:
-            return
         self.open_ = False
         merge_close(&self.c.merge)
         for i in range(self.n_orders):

@@ -397,6 +397,7 @@ cdef int _set_context(ReadContext* rc, str mode, bint fill_cache) except -1:
     return 0
 
 
+@cython.no_gc_clear                # __dealloc__ needs the table
 cdef class TableEntries:
     """The iterator of Table.entries. It pins one block at a time."""
 

@@ -18,6 +18,7 @@ from .lifetime import (
 )
 from .randomized import repair_copy, session, settle_session
 from .recording import record, record_unflushed, replay
+from .reentrancy import reenter
 from .writing import (
     calls_of_puts,
     check,
@@ -55,6 +56,7 @@ __all__ = [
     "puts_during_a_sync",
     "record",
     "record_unflushed",
+    "reenter",
     "repair_copy",
     "replay",
     "session",

@@ -24,7 +24,6 @@ def test_close_is_final_and_idempotent(path):
     db.close()
     db.close()
     assert db.closed
-    batch.put(b"a", b"1")
     for call in (
         lambda: db.get(b"a"),
         lambda: db.put(b"a", b"b"),

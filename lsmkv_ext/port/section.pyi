@@ -1,0 +1,9 @@
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+def in_section() -> bool: ...
+def refuse_in_section() -> None: ...
+def section(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...

@@ -1,0 +1,44 @@
+"""Marks threads that do work of the control plane."""
+
+from lsmkv_ext.errors import Error
+
+cdef extern from *:
+    """
+    static _Thread_local int lsm_section_depth;
+    """
+    int lsm_section_depth
+
+
+cdef void section_enter() noexcept:
+    global lsm_section_depth
+    lsm_section_depth += 1
+
+
+cdef void section_leave() noexcept:
+    global lsm_section_depth
+    lsm_section_depth -= 1
+
+
+cdef int section_refuse() except -1:
+    if lsm_section_depth:
+        raise Error("a finalizer called this in the middle of another call, which may hold the locks that it needs")
+    return 0
+
+
+def in_section():
+    """Return whether this thread is inside a section."""
+    return lsm_section_depth != 0
+
+
+def refuse_in_section():
+    """Raise Error inside a section: for calls that take locks or wait."""
+    section_refuse()
+
+
+def section(work, *args, **options):
+    """Return what `work(*args, **options)` returns; it runs as a section."""
+    section_enter()
+    try:
+        return work(*args, **options)
+    finally:
+        section_leave()
