@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml
 	LSMKV_ONLY=none $(BIN)/python -m pip install -q --no-build-isolation -e ".[test]"
 	touch $(STAMP)
 
-# In place, where the editable install finds it: what pip builds on its own it builds from nothing each time.
+# In place, where the editable install finds the modules. pip itself would rebuild all of them each time.
 $(VENV)/.built: $(STAMP) $(CYTHON) setup.py
 	$(BIN)/python setup.py -q build_ext --inplace -j2
 	touch $@
@@ -24,7 +24,7 @@ build: $(VENV)/.built
 run: build
 	$(BIN)/python -m lsmkv_bench.demo
 
-# One worker more than there are processors: many a test waits for a child or a disk.
+# One worker more than processors: many tests wait for a child process or the disk.
 JOBS ?= $(shell expr $$(nproc) + 1)
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
@@ -59,8 +59,8 @@ crash: build
 fuzz: build
 	LSMKV_FIGURES=1 $(PYTEST) tests/fuzz
 
-# The same at full size: about four hours on two cores. LSMKV_SOAK_SCALE=0.01 gives a hundredth of it. An interrupted one goes on where it
-# stopped, until the code changes or build/soak-passed is removed. What it has done so far: python tests/soak.py
+# The same at full size: about four hours on two cores. LSMKV_SOAK_SCALE=0.01 runs a hundredth of it. An interrupted soak continues
+# where it stopped, until the code changes or build/soak-passed is removed. python tests/soak.py prints the results so far.
 soak: build
 	LSMKV_SOAK=1 $(PYTEST) tests/crash tests/fuzz
 
@@ -83,8 +83,8 @@ fuzz-guided: build
 asan: build
 	tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal tests
 
-# What CI runs of it: parsers, tables, log, engine, and a share of the kills, the damage and the races. Not optimized, since the
-# build is a third of the time; without the tests that open a database for every byte, and those that are about limits of time.
+# The part that CI runs: parsers, tables, log, engine, and a sample of the kills, the damage and the races. Not optimized, because
+# the build takes a third of the time. Without tests that open a database for every byte, and tests of time limits.
 ASAN_CUT := tests/unit tests/fuzz tests/golden $(patsubst %,tests/crash/test_%.py,corruption damage kill lifetime metamorphic reentrancy)
 ASAN_SKIP := every_ or flips or cut_anywhere or thousand or more_tables or Machine or solved_rate or busy or interrupt
 
@@ -92,15 +92,15 @@ asan-cut: build
 	LSMKV_OPTIMIZE=0 LSMKV_CUT=0.03 tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal $(ASAN_CUT) \
 		--ignore=tests/unit/test_large.py -k "not ($(ASAN_SKIP))"
 
-# Without the one that counts threads, as ThreadSanitizer has one of its own, the largest values, of which it keeps several copies, and
-# what starts other programs than Python, which it does not suit.
+# Without the test that counts threads, because ThreadSanitizer has one of its own; the largest values, of which it keeps several
+# copies; and tests that start programs other than Python.
 TSAN_SUITE := tests/unit tests/model tests/golden $(patsubst %,tests/crash/test_%.py,lifetime kill corruption metamorphic regressions exit)
 
 tsan: build
 	tests/crash/sanitize.sh thread -n $(JOBS) --dist worksteal $(TSAN_SUITE) \
 		--ignore=tests/unit/test_large.py -k "not threads_come_back"
 
-# An sdist and a wheel that install and work elsewhere: some minutes, three builds of everything.
+# Checks that the sdist and the wheel install and work elsewhere. Builds everything three times, which takes minutes.
 dist-check:
 	$(PYTHON) tests/packaging/check.py
 

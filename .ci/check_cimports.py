@@ -1,7 +1,7 @@
 """Checks the layers of the data plane, which import-linter cannot see: it reads Python's imports, not Cython's.
 
-A package (a directory or a module at the top of lsmkv_ext) may use only itself and the packages to its left in pyproject.toml,
-and no modules may import each other in a circle.
+A package (a directory or a module at the top of lsmkv_ext) may use only itself and the packages to its left in
+pyproject.toml, and no modules may import each other in a circle.
 """
 
 import re
@@ -51,7 +51,10 @@ def main() -> int:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         problems.append("cycle: " + " -> ".join(error.args[1]))
-    print("\n".join(sorted(set(problems))) or f"{len(modules)} modules in {len(packages)} packages: no import points upward")
+    print(
+        "\n".join(sorted(set(problems)))
+        or f"{len(modules)} modules in {len(packages)} packages: no import points upward"
+    )
     return 1 if problems else 0
 
 

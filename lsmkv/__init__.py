@@ -38,7 +38,8 @@ from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.read.cursor import Cursor
 from lsmkv_ext.read.iterator import Iterator
-from lsmkv_ext.table.sst import SSTReader, SSTWriter
+from lsmkv_ext.table.sst_reader import SSTReader
+from lsmkv_ext.table.sst_writer import SSTWriter
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,3 @@
-from typing import Any
-
 from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.batch import WriteBatch

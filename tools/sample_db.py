@@ -58,7 +58,7 @@ def wait_for_export(stats: Path) -> None:
 def make_samples(directory: Path) -> None:
     """Make the databases mydb and old, and the files table.sst, new.sst and new.jsonl."""
     import lsmkv
-    from lsmkv_ext.table.sst import SSTWriter
+    from lsmkv_ext.table.sst_writer import SSTWriter
 
     make_database(directory / "mydb")
     with lsmkv.open(directory / "old") as db:

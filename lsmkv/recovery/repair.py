@@ -31,7 +31,7 @@ from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.table.sst import SSTWriter
+from lsmkv_ext.table.sst_writer import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
 from lsmkv_ext.wal.reader import check_log

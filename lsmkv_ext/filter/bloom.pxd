@@ -1,23 +1,9 @@
-# BlockedBloom, the public filter, and the hasher of its keys. The data plane itself uses filter/kernel.
+# BlockedBloom, the public filter. The data plane itself uses filter/kernel.
 
 from libc.stdint cimport uint8_t, uint64_t
 
 from lsmkv_ext.filter.kernel cimport FilterC
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
-
-
-cdef class _Hasher:
-    cdef list sequence            # the keys, where they came as a list
-    cdef Py_ssize_t position      # in it
-    cdef object keys              # an iterator otherwise
-    cdef list chunk               # owns the keys behind `pointers`
-    cdef uint64_t seed
-    cdef uint64_t* hashes         # owned
-    cdef const char** pointers    # owned; NULL if the hash is already known
-    cdef size_t* lengths          # owned
-    cdef Py_ssize_t take(self) except -1
-    cdef list _next_chunk(self)
-    cdef void hash_taken(self, Py_ssize_t n) noexcept nogil
 
 
 cdef class BlockedBloom:

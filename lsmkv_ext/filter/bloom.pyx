@@ -1,11 +1,6 @@
 """The public Bloom filter."""
 
-from itertools import islice
-
-from cpython.buffer cimport Py_buffer, PyBuffer_Release
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -40,7 +35,7 @@ from lsmkv_ext.filter.kernel cimport (
     lsm_filter_set,
     lsm_filter_simd,
 )
-from lsmkv_ext.port.bytes_like cimport get_bytes_view
+from lsmkv_ext.filter.key_hasher cimport HASH_CHUNK, KeyHasher, hash_key
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.pages cimport lsm_lines_alloc, lsm_pages_free
 from lsmkv_ext.port.pthread cimport (
@@ -53,74 +48,7 @@ from lsmkv_ext.port.pthread cimport (
 from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.filter.curve import bits_for_fpr
 
-cdef enum:
-    HASH_CHUNK = 4096                # keys per release of the GIL: long enough to pay for retaking it
-
 cdef const char* _EMPTY = ""
-
-
-cdef int _hash_of(object key, uint64_t seed, uint64_t* out) except -1:
-    cdef Py_buffer view
-    if PyBytes_CheckExact(key):
-        out[0] = xxh3(PyBytes_AS_STRING(key), <size_t>PyBytes_GET_SIZE(key), seed)
-        return 0
-    get_bytes_view(key, &view)
-    out[0] = xxh3(view.buf if view.len else <void*>_EMPTY, <size_t>view.len, seed)
-    PyBuffer_Release(&view)
-    return 0
-
-
-cdef class _Hasher:
-    """Hashes an iterable of keys chunk by chunk, plain `bytes` with the GIL released."""
-
-    def __cinit__(self, keys, uint64_t seed):
-        self.hashes = NULL
-        self.pointers = NULL
-        self.lengths = NULL
-        self.sequence = keys if type(keys) is list else None
-        self.keys = None if self.sequence is not None else iter(keys)
-        self.position = 0
-        self.seed = seed
-        self.hashes = <uint64_t*>malloc(HASH_CHUNK * sizeof(uint64_t))
-        self.pointers = <const char**>malloc(HASH_CHUNK * sizeof(char*))
-        self.lengths = <size_t*>malloc(HASH_CHUNK * sizeof(size_t))
-        if self.hashes == NULL or self.pointers == NULL or self.lengths == NULL:
-            raise MemoryError("no memory to hash a batch of keys")
-
-    def __dealloc__(self):
-        free(self.hashes)
-        free(self.pointers)
-        free(self.lengths)
-
-    cdef Py_ssize_t take(self) except -1:
-        """Takes the next chunk of keys and returns its length, 0 at the end. `hash_taken` then completes `hashes`."""
-        cdef list chunk = self._next_chunk()
-        cdef Py_ssize_t n = len(chunk), i
-        cdef PyObject* key
-        for i in range(n):
-            key = <PyObject*>PyList_GET_ITEM(chunk, i)
-            if PyBytes_CheckExact(<object>key):
-                self.pointers[i] = PyBytes_AS_STRING(<object>key)
-                self.lengths[i] = <size_t>PyBytes_GET_SIZE(<object>key)
-            else:
-                self.pointers[i] = NULL
-                _hash_of(<object>key, self.seed, &self.hashes[i])
-        self.chunk = chunk
-        return n
-
-    cdef list _next_chunk(self):
-        """A new list: no other thread can change it while the GIL is released."""
-        cdef Py_ssize_t start = self.position
-        if self.sequence is None:
-            return list(islice(self.keys, HASH_CHUNK))
-        self.position = min(start + HASH_CHUNK, len(self.sequence))
-        return self.sequence[start:self.position]
-
-    cdef void hash_taken(self, Py_ssize_t n) noexcept nogil:
-        cdef Py_ssize_t i
-        for i in range(n):
-            if self.pointers[i] != NULL:
-                self.hashes[i] = xxh3(self.pointers[i], self.lengths[i], self.seed)
 
 
 cdef int require_same(uint64_t mine, uint64_t theirs, str name) except -1:
@@ -208,7 +136,7 @@ cdef class BlockedBloom:
     cdef bint _add_one(self, object key) except -1:
         cdef uint64_t h = 0
         cdef bint fresh
-        _hash_of(key, self.f.seed, &h)
+        hash_key(key, self.f.seed, &h)
         pthread_mutex_lock(&self.mutex)
         fresh = lsm_filter_set(
             self.bits + lsm_filter_block(h, self.f.n_blocks) * FILTER_BLOCK_BYTES, lsm_filter_remix(h), self.f.k
@@ -227,7 +155,7 @@ cdef class BlockedBloom:
 
     def __contains__(self, key):
         cdef uint64_t h = 0
-        _hash_of(key, self.f.seed, &h)
+        hash_key(key, self.f.seed, &h)
         return filter_probe(&self.f, h)
 
     def test_and_add(self, key):
@@ -245,7 +173,7 @@ cdef class BlockedBloom:
         >>> seen = lsmkv.BlockedBloom(1000)
         >>> seen.add_many([b"ada", b"bob"])
         """
-        cdef _Hasher hasher = _Hasher(keys, self.f.seed)
+        cdef KeyHasher hasher = KeyHasher(keys, self.f.seed)
         cdef Py_ssize_t n = hasher.take()
         while n:
             with nogil:
@@ -259,7 +187,7 @@ cdef class BlockedBloom:
         >>> lsmkv.BlockedBloom(1000).test_many([b"ada", b"bob"])
         [False, False]
         """
-        cdef _Hasher hasher = _Hasher(keys, self.f.seed)
+        cdef KeyHasher hasher = KeyHasher(keys, self.f.seed)
         cdef uint8_t* verdicts = <uint8_t*>malloc(HASH_CHUNK)
         cdef Py_ssize_t n, i
         cdef list out = []

@@ -119,7 +119,7 @@ def test_a_failed_log_write_raises_in_the_caller(lab, folder, err):
 def test_a_failed_fsync_is_final(lab, folder, wal):
     """The write raises, later writes are refused, no second fsync on that file, reads and the data go on."""
     options = {**TINY, "wal": wal}
-    nth, poisoned = 0, 0
+    nth, read_only = 0, 0
     while True:
         nth += 1
         place = folder / str(nth)
@@ -139,11 +139,11 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
         shutil.rmtree(place)
         if "open" in said:
             continue
-        poisoned += 1
+        read_only += 1
         assert len(said["raised"]) == 5, f"fsync {nth}: {said}"
         assert "acknowledged" not in said["raised"], f"fsync {nth}: {said}"
-    assert poisoned > 10
-    counts = {"places": nth - 1, "made it read-only": poisoned}
+    assert read_only > 10
+    counts = {"places": nth - 1, "made it read-only": read_only}
     figure(f"EIO at each fsync, {wal} log", "the others refused the open", **counts)
 
 

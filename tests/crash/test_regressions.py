@@ -67,7 +67,7 @@ def test_an_unsynced_log_head_is_no_error_after_a_power_cut(lab, folder):
 
 
 def test_a_close_waits_for_an_iterator_that_is_being_made(lab, folder):
-    """Sorting the memtable for it let the GIL go uncounted, so that close emptied the half-made iterator."""
+    """Sorting the memtable for it released the GIL uncounted, and close emptied the half-made iterator."""
     for number in range(5):
         call = {"folder": str(folder / str(number)), "delay": number / 100}
         outcome = lab.run("close_during_first_order", **call)
@@ -107,7 +107,7 @@ def test_a_small_compressed_block_cannot_ask_for_a_gigabyte(folder):
     larger is stored as it is."""
     value = bytes(50 << 20)
     with lsmkv.open(folder / "db", block_cache_size=0, write_buffer_size=256 << 20) as db:
-        db._scheduler.claims.suspended += 1  # a quiet database would merge its L0 meanwhile
+        db._scheduler.claims.suspended += 1  # an idle database would merge its L0 meanwhile
         db.put(b"large", value)
         db.put(b"small", bytes(1 << 20) * 4)
         db.flush()

@@ -9,7 +9,7 @@ from pathlib import Path
 import xxhash
 from hypothesis import strategies as st
 
-from lsmkv_ext.table.sst import SSTWriter
+from lsmkv_ext.table.sst_writer import SSTWriter
 
 FRAME_SEED = 0x6C736D6B76667261
 

@@ -50,7 +50,7 @@ def test_anything_else_is_not_ours(name):
     assert parse(name) is None
 
 
-def test_listing_leaves_links_folders_and_strangers_out(tmp_path):
+def test_listing_leaves_links_directories_and_foreign_files_out(tmp_path):
     for name in ("000002.sst", "000001.wal", "MANIFEST-000003", "CURRENT", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "000009.sst").mkdir()

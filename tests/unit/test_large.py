@@ -49,7 +49,7 @@ def test_a_value_of_a_gibibyte(tmp_path):
         pytest.skip("a value of 1 GiB needs 10 GiB of free memory")
     value = bytes(LARGEST)
     with lsmkv.open(tmp_path / "db", block_cache_size=0) as db:
-        db._scheduler.claims.suspended += 1  # a quiet database would merge its L0 meanwhile
+        db._scheduler.claims.suspended += 1  # an idle database would merge its L0 meanwhile
         db.put(b"k" * 65535, value)
         db.flush()
         assert db.get(b"k" * 65535) == value

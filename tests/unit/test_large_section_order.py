@@ -2,7 +2,8 @@
 
 import os
 
-from lsmkv_ext.table.sst import SSTReader, SSTWriter
+from lsmkv_ext.table.sst_reader import SSTReader
+from lsmkv_ext.table.sst_writer import SSTWriter
 
 
 def test_large_value_behind_small_ones_keeps_file_order(tmp_path):

@@ -198,7 +198,7 @@ def write_table(
     seed: int | None = None,
 ) -> None:
     """Write a table from sorted pairs. A value of None is a tombstone."""
-    from lsmkv_ext.table.sst import SSTWriter
+    from lsmkv_ext.table.sst_writer import SSTWriter
 
     codec = None if compression == "none" else compression
     with SSTWriter(path, bits_per_key=bits_per_key, block_size=block_size, compression=codec, seed=seed) as writer:

@@ -8,7 +8,7 @@ import pytest
 from tables import numbered, write_table
 
 from lsmkv_ext.cache.block_cache import BlockCache
-from lsmkv_ext.table.sst import SSTReader
+from lsmkv_ext.table.sst_reader import SSTReader
 from lsmkv_ext.table.table import Table
 
 

@@ -124,7 +124,7 @@ def test_single_reads_drive_no_hot_key_out(db):
     assert row_hits(db) - before > 300
 
 
-def test_values_are_let_go_of_at_the_close(tmp_path):
+def test_values_are_released_by_close(tmp_path):
     db = lsmkv.open(tmp_path / "db")
     db[b"k"] = b"value of the row"
     db.flush()

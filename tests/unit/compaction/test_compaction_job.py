@@ -17,7 +17,7 @@ def make_table(path, count, step, value=b"v" * 40):
 
 
 def test_a_job_needs_the_gil_neither_for_its_first_byte_nor_for_its_last(tmp_path):
-    """While a job merges, this thread computes in pure Python and never lets the GIL go."""
+    """While a job merges, this thread computes in pure Python and never releases the GIL."""
     inputs = [
         make_table(tmp_path / "000001.sst", 300_000, 2),
         make_table(tmp_path / "000002.sst", 300_000, 3),

@@ -60,13 +60,13 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
 
 
 def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monkeypatch):
-    """One that runs in the background, in one thread, is given up for the one that was asked for."""
-    begun, patience = threading.Event(), 10.0
+    """One that runs in the background, in one thread, is superseded by the one that was asked for."""
+    begun, limit = threading.Event(), 10.0
 
     def run_late(self, plan, job):
         if plan.reason != MANUAL:
             begun.set()
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + limit
             while id(plan) not in self._superseded and time.monotonic() < deadline:
                 time.sleep(0.001)
         return run_plan(self, plan, job)
@@ -79,7 +79,7 @@ def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monk
             for n in range(low, low + 600):
                 db[b"%06d" % n] = b"x" * 100
             db.flush()
-        assert begun.wait(patience)
+        assert begun.wait(limit)
         db.compact_range()
         db._scheduler.wait_idle()
         assert set(db.background.reasons) == {MANUAL}
@@ -92,8 +92,8 @@ def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monk
 
 
 def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monkeypatch):
-    given_up = []
-    monkeypatch.setattr(Jobs, "supersede", lambda self, plan: given_up.append(plan))
+    superseded = []
+    monkeypatch.setattr(Jobs, "supersede", lambda self, plan: superseded.append(plan))
     begun, go_on = threading.Event(), threading.Event()
 
     def run_late(self, plan, job):
@@ -112,13 +112,13 @@ def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monk
         assert begun.wait(10)
         threading.Timer(0.1, go_on.set).start()
         db.compact_range(b"000000", b"000500")
-        assert given_up == []
+        assert superseded == []
         assert len(db) == 900
 
 
 @pytest.fixture
-def given_up(monkeypatch):
-    """The automatic plans that were given up. After ten no more are, so that a livelock ends."""
+def superseded(monkeypatch):
+    """The automatic plans that were superseded. After ten no more are: a livelock ends."""
     plans, supersede = [], Jobs.supersede
 
     def count(self, plan):
@@ -130,21 +130,21 @@ def given_up(monkeypatch):
     return plans
 
 
-def test_a_superseded_compaction_does_not_claim_its_table_again(tmp_path, monkeypatch, given_up):
+def test_a_superseded_compaction_does_not_claim_its_table_again(tmp_path, monkeypatch, superseded):
     """`compact_range` goes on only after the automatic thread has made its next choice."""
     run_plan = Jobs._run_plan
 
-    def run_until_given_up(self, plan, job):
+    def run_until_superseded(self, plan, job):
         if plan.reason != MANUAL:
-            wait_until(lambda: any(other is plan for other in given_up))
+            wait_until(lambda: any(other is plan for other in superseded))
         return run_plan(self, plan, job)
 
-    monkeypatch.setattr(Jobs, "_run_plan", run_until_given_up)
+    monkeypatch.setattr(Jobs, "_run_plan", run_until_superseded)
     with lsmkv.open(tmp_path / "db", max_background_jobs=1) as db:
         scheduler, rested_on = db._scheduler, [None]
         rest, run, wait_change = scheduler._wait_for_work, db._manual.run, scheduler.wait_change
 
-        def resting():
+        def idle_wait():
             rested_on[0] = db._versions.current
             return rest()
 
@@ -152,12 +152,12 @@ def test_a_superseded_compaction_does_not_claim_its_table_again(tmp_path, monkey
             wait_until(lambda: scheduler.claims.running or rested_on[0] is db._versions.current)
             return result
 
-        monkeypatch.setattr(scheduler, "_wait_for_work", resting)
+        monkeypatch.setattr(scheduler, "_wait_for_work", idle_wait)
         monkeypatch.setattr(db._manual, "run", lambda *a: chosen(run(*a)))
         monkeypatch.setattr(scheduler, "wait_change", lambda *a: chosen(wait_change(*a)))
         fill_and_delete_half(db, 1000)
         db.compact_range()
-        assert [plan.reason for plan in given_up] == ["bottom tombstones"]
+        assert [plan.reason for plan in superseded] == ["bottom tombstones"]
         assert set(db.background.reasons) == {MANUAL}
         assert len(db) == 500
 
@@ -222,7 +222,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         assert str(pick(steps, version, [])) == step
 
 
-def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_superseded(tmp_path, given_up):
+def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_superseded(tmp_path, superseded):
     with lsmkv.open(tmp_path / "db") as db:
         scheduler = db._scheduler
         version = tree("L0: 9[a-z]\nL1: 1[a-c]")
@@ -234,7 +234,7 @@ def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_superseded(tmp_path,
             for stopped in (True, False):
                 scheduler.stalls.pressure = Pressure(0, stopped)
                 db._manual._wait_unblocked(wanted, EVERYTHING)
-                assert len(given_up) == (not stopped)
+                assert len(superseded) == (not stopped)
             scheduler.claims.running.clear()
             scheduler.stalls.pressure = Pressure(0, False)
             scheduler.jobs.forget(merge)
@@ -278,11 +278,11 @@ def test_several_compact_ranges_beside_writers_that_are_stopped_again_and_again(
         assert db.background.errors == 0
 
 
-def test_compact_range_after_delete_range_supersedes_little(tmp_path, given_up):
+def test_compact_range_after_delete_range_supersedes_little(tmp_path, superseded):
     with lsmkv.open(tmp_path / "db") as db:
         fill_and_delete_half(db, 20_000, 1000)
         db.compact_range()
-        assert len(given_up) <= 2
+        assert len(superseded) <= 2
         assert len(db) == 10_000
 
 

@@ -317,7 +317,7 @@ def test_pending_bytes_grow_with_the_debt():
     assert pending_bytes(deep, OPTIONS) > 80000
 
 
-def test_by_hand_every_level_comes_down_and_the_last_loses_its_deletes():
+def test_compact_range_moves_every_level_down_and_the_last_loses_its_tombstones():
     version = tree("""
         L0: 9[a-c] 8[x-z]
         L1: 1[a-d] 2[m-n]

@@ -84,7 +84,7 @@ def test_a_full_disk_heals(tmp_path):
         subprocess.run(["umount", mount], check=True)
 
 
-def test_closing_ends_a_compaction_by_hand(tmp_path):
+def test_closing_ends_a_manual_compaction(tmp_path):
     db = lsmkv.open(tmp_path / "db", l0_compaction_trigger=100, l0_slowdown_trigger=100, l0_stop_trigger=100)
     for part in range(2):
         with db.write_batch() as batch:
@@ -111,7 +111,7 @@ def test_closing_ends_a_compaction_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize(("young", "merged"), [(2000, True), (20, False)])
-def test_a_quiet_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_path, monkeypatch, young, merged):
+def test_an_idle_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_path, monkeypatch, young, merged):
     monkeypatch.setattr(scheduler, "IDLE_SECONDS", 0.05)
     with lsmkv.open(tmp_path / "db", level_size_ratio=4) as db:
         for i in range(4000):

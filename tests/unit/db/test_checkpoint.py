@@ -70,7 +70,7 @@ lsmkv.open({str(path)!r}).checkpoint({str(tmp_path / "copy")!r})
 
 
 def test_a_checkpoint_touches_no_folder_that_is_not_its_own(path, tmp_path):
-    """Where it would build lies another database, or the file of a stranger."""
+    """Where it would build lies another database, or a foreign file."""
     taken = tmp_path / "copy.checkpoint"
     with lsmkv.open(path) as db:
         db.checkpoint(taken)

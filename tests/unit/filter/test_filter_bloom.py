@@ -258,7 +258,7 @@ def test_writers_in_several_threads_lose_nothing():
 
 @pytest.mark.parametrize("batch", ["add_many", "test_many"])
 def test_batches_release_the_gil(batch):
-    """With a switch interval of minutes nobody else runs unless the batch itself lets the GIL go. Long keys, so that
+    """With a switch interval of minutes nobody else runs unless the batch itself releases the GIL. Long keys, so that
     it stays free for long enough to be taken on a single processor."""
     bloom = BlockedBloom(10)
     keys = [bytes(128 << 10)] * 8192

@@ -43,7 +43,7 @@ def contents_of(folder):
 
 @pytest.mark.parametrize("name", OUR_NAMES)
 @pytest.mark.parametrize("flag", ["c", "n"])
-def test_a_folder_with_a_strangers_file_of_our_name_is_refused(tmp_path, flag, name):
+def test_a_directory_with_a_foreign_file_of_our_name_is_refused(tmp_path, flag, name):
     """Without CURRENT: the flag "n" removed it, "c" wrote over it."""
     (tmp_path / name).write_bytes(b"precious data of another program")
     before = contents_of(tmp_path)
@@ -53,7 +53,7 @@ def test_a_folder_with_a_strangers_file_of_our_name_is_refused(tmp_path, flag, n
 
 
 @pytest.mark.parametrize("name", [*OUR_NAMES, "LOCK", "lost/000005.sst"])
-def test_destroy_leaves_a_strangers_file_of_our_name_alone(tmp_path, name):
+def test_destroy_leaves_a_foreign_file_of_our_name_alone(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"precious data of another program")
     before = contents_of(tmp_path)

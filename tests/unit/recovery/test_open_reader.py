@@ -88,7 +88,7 @@ def test_refresh_beside_a_busy_writer(path, name):
 def replaced_under(path, **options):
     """A reader whose tables the writer has removed since, and the writer."""
     db = lsmkv.open(path, l0_compaction_trigger=30, l0_slowdown_trigger=30)
-    db._scheduler.claims.suspended += 1  # a quiet database would merge its L0 meanwhile
+    db._scheduler.claims.suspended += 1  # an idle database would merge its L0 meanwhile
     for part in range(20):
         fill_with(db, 20, part * 20)
         db.flush()

@@ -12,7 +12,7 @@ from tables import write_table
 import lsmkv
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.table.sst import SSTWriter
+from lsmkv_ext.table.sst_writer import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
 from lsmkv_ext.wal.writer import LogWriter

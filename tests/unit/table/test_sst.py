@@ -10,7 +10,8 @@ import pytest
 
 from lsmkv_ext.errors import ClosedError, CorruptionError, OptionError
 from lsmkv_ext.errors import IOError as LsmIOError
-from lsmkv_ext.table.sst import SSTReader, SSTWriter
+from lsmkv_ext.table.sst_reader import SSTReader
+from lsmkv_ext.table.sst_writer import SSTWriter
 
 
 def test_write_then_read(tmp_path):
@@ -212,7 +213,8 @@ def test_threads_that_share_a_writer_never_break_its_file(tmp_path):
     script = """
         import itertools, sys, threading
         from lsmkv_ext.errors import Error
-        from lsmkv_ext.table.sst import SSTReader, SSTWriter
+        from lsmkv_ext.table.sst_reader import SSTReader
+        from lsmkv_ext.table.sst_writer import SSTWriter
         sys.setswitchinterval(1e-5)
         writer = SSTWriter(sys.argv[1], block_size=512)
         numbers, added = itertools.count(), []

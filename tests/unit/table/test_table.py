@@ -261,7 +261,7 @@ def test_a_thousand_tables_under_forty_descriptors(tmp_path, pool_knows_the_limi
         import resource, sys
         from pathlib import Path
         from lsmkv_ext.cache.fd_cache import FdCache
-        from lsmkv_ext.table.sst import SSTWriter
+        from lsmkv_ext.table.sst_writer import SSTWriter
         from lsmkv_ext.table.table import Table
         folder, known = Path(sys.argv[1]), sys.argv[2] == "True"
         if not known:

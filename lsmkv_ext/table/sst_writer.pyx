@@ -1,16 +1,17 @@
+"""Writes a table file outside a database."""
+
 import operator
 import os
 import time
 
-from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import ClosedError, Error, OptionError
-from lsmkv_ext.table.verify import verify_table
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.file cimport file_sync_dir
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, raise_status, status_clear
@@ -26,19 +27,9 @@ from lsmkv_ext.table.builder cimport (
 )
 from lsmkv_ext.table.format cimport RangeTombstone
 from lsmkv_ext.table.meta cimport TableMetaC, meta_free, meta_object
-from lsmkv_ext.table.table cimport Table
-from lsmkv_ext.table.tombstones cimport tombstones_cover
 
 
 cdef dict _COMPRESSIONS = {None: 0, "lz4": 1}
-
-
-cdef bytes _bytes(value, str what):
-    if type(value) is bytes:
-        return value
-    if isinstance(value, str):
-        raise TypeError(f"{what} must be bytes-like, not str")
-    return bytes(memoryview(value))
 
 
 cdef uint64_t _number(str name, value, low, high) except? 0:
@@ -163,8 +154,8 @@ cdef class SSTWriter:
         return -1
 
     cdef int _add(self, key, value, uint64_t seq, bint is_delete) except -1:
-        cdef bytes k = _bytes(key, "key")
-        cdef bytes v = _bytes(value, "value")
+        cdef bytes k = as_bytes(key)
+        cdef bytes v = as_bytes(value)
         cdef const char* kp = k
         cdef const char* vp = v
         cdef size_t kn = <size_t>len(k)
@@ -212,8 +203,8 @@ cdef class SSTWriter:
         >>> with lsmkv.SSTWriter("people.sst") as table:
         ...     table.delete_range(b"a", b"b")
         """
-        cdef bytes a = _bytes(start, "start")
-        cdef bytes z = _bytes(stop, "stop")
+        cdef bytes a = as_bytes(start)
+        cdef bytes z = as_bytes(stop)
         cdef RangeTombstone r
         cdef Status st
         if len(a) > MAX_KEY or len(z) > MAX_KEY:
@@ -316,192 +307,3 @@ cdef class SSTWriter:
             self.abort()
         elif self.b != NULL:
             self.finish()
-
-
-cdef class SSTReader:
-    """SSTReader(path, *, cache_size=8388608)\n--\n\n\
-    Reads a table file outside a database, as a read-only mapping in key order.
-
-    `cache_size` is the size of its block cache in bytes. Raises `CorruptionError` if the file is damaged, and `IOError`
-    if it cannot be read.
-
-    >>> with lsmkv.SSTWriter("people.sst") as table:
-    ...     table.put(b"ada", b"1815")
-    >>> with lsmkv.SSTReader("people.sst") as table:
-    ...     table[b"ada"]
-    b'1815'
-    """
-
-    cdef Table _table
-    cdef object _path
-
-    def __init__(self, path, *, cache_size=8 << 20):
-        self._table = Table(path, 0, BlockCache(cache_size))
-        self._path = self._table.path
-
-    cdef Table _open_table(self):
-        if self._table is None:
-            raise ClosedError("this SSTReader is closed")
-        return self._table
-
-    @property
-    def path(self):
-        """The path of the file.
-
-        >>> lsmkv.SSTWriter("people.sst").finish()["n_entries"]
-        0
-        >>> lsmkv.SSTReader("people.sst").path.endswith("people.sst")
-        True
-        """
-        return self._path
-
-    @property
-    def closed(self):
-        """Whether the reader is closed.
-
-        >>> lsmkv.SSTWriter("people.sst").finish()["n_entries"]
-        0
-        >>> lsmkv.SSTReader("people.sst").closed
-        False
-        """
-        return self._table is None
-
-    @property
-    def table(self):
-        """The open table, with its blocks, filter, sequence numbers and tombstones.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815", seq=7)
-        >>> list(lsmkv.SSTReader("people.sst").table.entries())
-        [(b'ada', b'1815', 7)]
-        """
-        return self._open_table()
-
-    def get(self, key, default=None):
-        """Return the value of `key`, or `default` if it is missing or deleted.
-
-        Raises `CorruptionError` if a block is damaged, and `IOError` if the disk fails.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815")
-        >>> lsmkv.SSTReader("people.sst").get(b"ada")
-        b'1815'
-        """
-        cdef Table t = self._open_table()
-        cdef bytes k = _bytes(key, "key")
-        if not t.may_contain(k):
-            return default
-        found = t.get(k)
-        if found is None or found[0] is None or _hidden(t, k, found[1]):
-            return default
-        return found[0]
-
-    def __getitem__(self, key):
-        value = self.get(key)
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __contains__(self, key):
-        return self.get(key) is not None
-
-    def items(self, start=None, stop=None, *, reverse=False):
-        """Iterate over (key, value) in [start, stop), with `reverse` from the end. Raises as `get` does.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815")
-        >>> list(lsmkv.SSTReader("people.sst").items())
-        [(b'ada', b'1815')]
-        """
-        cdef Table t = self._open_table()
-        for key, value, seq in t.entries(start, stop, reverse=reverse, fill_cache=False):
-            if value is not None and not _hidden(t, key, seq):
-                yield key, value
-
-    def keys(self, start=None, stop=None, *, reverse=False):
-        """Iterate over the keys in [start, stop), with `reverse` from the end. Raises as `get` does.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815")
-        >>> list(lsmkv.SSTReader("people.sst").keys())
-        [b'ada']
-        """
-        for key, _ in self.items(start, stop, reverse=reverse):
-            yield key
-
-    def values(self, start=None, stop=None, *, reverse=False):
-        """Iterate over the values of the keys in [start, stop), with `reverse` from the end. Raises as `get` does.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815")
-        >>> list(lsmkv.SSTReader("people.sst").values())
-        [b'1815']
-        """
-        for _, value in self.items(start, stop, reverse=reverse):
-            yield value
-
-    def __iter__(self):
-        return self.keys()
-
-    def __reversed__(self):
-        return self.keys(reverse=True)
-
-    def __len__(self):
-        """Live entries, exactly; counted by a scan if the table has tombstones."""
-        cdef Table t = self._open_table()
-        if t.c.n_deletes == 0 and t.c.tombstones.n == 0:
-            return t.c.n_entries
-        return sum(1 for _ in self.keys())
-
-    @property
-    def properties(self):
-        """The properties of the table, with the sizes of file, index and filter.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815")
-        >>> lsmkv.SSTReader("people.sst").properties["smallest"]
-        b'ada'
-        """
-        return self._open_table().properties
-
-    @property
-    def filter_info(self):
-        """The parameters of the filter. A damaged filter has `usable` False and the reason in `problem`.
-
-        >>> with lsmkv.SSTWriter("people.sst", bits_per_key=12) as table:
-        ...     table.put(b"ada", b"1815")
-        >>> lsmkv.SSTReader("people.sst").filter_info["millibits"]
-        12000
-        """
-        return self._open_table().filter_info
-
-    def verify(self, deep=True):
-        """Check every block and the filter, with `deep` also every key. Returns the findings, [] if there are none.
-
-        >>> with lsmkv.SSTWriter("people.sst") as table:
-        ...     table.put(b"ada", b"1815")
-        >>> lsmkv.SSTReader("people.sst").verify()
-        []
-        """
-        return verify_table(self._open_table(), deep=deep)
-
-    def close(self):
-        """Close the file. Further calls raise `ClosedError`.
-
-        >>> lsmkv.SSTWriter("people.sst").finish()["n_entries"]
-        0
-        >>> lsmkv.SSTReader("people.sst").close()
-        """
-        self._table = None
-
-    def __enter__(self):
-        self._open_table()
-        return self
-
-    def __exit__(self, exc_type, exc, tb):
-        self.close()
-
-
-cdef bint _hidden(Table t, bytes key, uint64_t seq):
-    """Returns whether a range tombstone of the same file, newer than the entry, covers it."""
-    return tombstones_cover(&t.c.tombstones, key, <size_t>len(key)) > seq
