@@ -1,4 +1,4 @@
-"""What reads have measured about the tables, as hints for the picker."""
+"""What the tables tell about themselves, as hints for the picker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReadHints:
 
     def _coverage(self, version: Version) -> dict[int, tuple[int, bool]]:
         if self._covered[0] is not version:
-            self._covered = (version, covered(self._versions.tables_of(version.files())))
+            self._covered = (version, covered([self._versions.tables[f.number] for f in version.files()]))
         return self._covered[1]
 
     def _wasted_reads(self) -> frozenset[int]:

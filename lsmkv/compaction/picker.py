@@ -336,7 +336,8 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
 
 def l0_worth_merging(version: Version, options: Options, covered: Mapping[int, int] = NO_HINTS.covered) -> bool:
     """Whether an idle database should merge L0: it holds several tables, one that overlaps L1, or range tombstones over
-    deeper tables (`covered`), and the merge writes no more per byte, gained bytes included, than any step down the tree.
+    deeper tables, and the merge writes no more per byte than any step down the tree. A byte that range tombstones
+    delete (`covered`) counts as one of L0.
     """
     l0 = version.levels[0]
     if not l0:

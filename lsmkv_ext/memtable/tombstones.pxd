@@ -37,8 +37,8 @@ cdef enum:
 # Adds a leaf of the newest `count` range tombstones before `head`, joins nodes of equal rank and returns the new head; NULL if
 # out of memory. Adds the bytes it takes to *used.
 cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil
-# A span over `key` with the largest seq <= snapshot, or NULL; it lives as long as the memtable. `steps`: NULL, or a counter of the
-# spans and range tombstones compared.
+# A span over `key` with the largest seq <= snapshot, or NULL. It lives as long as the memtable. `steps`: NULL, or a counter of
+# the spans and range tombstones compared.
 cdef const Span* range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
                                   size_t* steps) noexcept nogil
 cdef const Span* range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,

@@ -70,7 +70,7 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
 # ---- what is done ------------------------------------------------------------------------------
 
 _WEIGHTS: dict[str, float] = {
-    "put": 30, "delete": 6, "batch": 5, "delete_range": 1, "get": 25, "contains": 6, "multi_get": 3,
+    "put": 30, "delete": 6, "batch": 5, "delete_range": 1, "clear": 0.03, "get": 25, "contains": 6, "multi_get": 3,
     "scan": 6, "walk": 4, "snapshot": 1, "snapshot_get": 4, "snapshot_scan": 1, "release": 1, "length": 0.2,
     "flush": 0.25, "compact": 0.1, "sync": 0.2, "reopen": 0.12, "rebuild_filters": 0.05, "checkpoint": 0.02,
 }  # fmt: skip
@@ -137,6 +137,8 @@ class Generator:
         return ([self._edit() for _ in range(self._rng.randrange(1, 30))],)
 
     def _delete_range(self):
+        if self._rng.random() < 0.1:
+            return self._range()  # so wide that scans skip it and tables are dropped for it
         low = self.key()
         return (low, low + self._rng.choice([b"\0", b"\x30", b"\xff\xff"]))
 
@@ -177,7 +179,7 @@ class Generator:
     def _length(self):
         return ()
 
-    _flush = _sync = _reopen = _rebuild_filters = _checkpoint = _length
+    _clear = _flush = _sync = _reopen = _rebuild_filters = _checkpoint = _length
 
     def _compact(self):
         return self._range() if self._rng.random() < 0.5 else (None, None)
@@ -217,6 +219,9 @@ class Model:
     def delete_range(self, start, stop):
         for key in list(self.data.irange(start, stop, (True, False))):
             del self.data[key]
+
+    def clear(self):
+        self.data.clear()
 
     def batch(self, edits):
         for name, *arguments in edits:
@@ -289,7 +294,7 @@ class Store:
 
     def __post_init__(self) -> None:
         self.db = lsmkv.open(self.path, **self.options)
-        for name in ("put", "delete", "delete_range", "get", "multi_get", "flush", "sync"):
+        for name in ("put", "delete", "delete_range", "clear", "get", "multi_get", "flush", "sync"):
             setattr(self, name, lambda *a, _n=name: getattr(self.db, _n)(*a))
 
     def do(self, operation: Operation) -> Any:

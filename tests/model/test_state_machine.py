@@ -133,6 +133,15 @@ class Machine(RuleBasedStateMachine):
         for key, _ in within(self.model, start, stop):
             del self.model[key]
 
+    @rule(start=st.sampled_from([b"", b"k", b"k30"]), stop=st.sampled_from([b"k25", b"l", b"\xff"]))
+    def delete_wide_range(self, start, stop):
+        self.delete_range(start, stop)
+
+    @rule()
+    def clear(self):
+        self.db.clear()
+        self.model.clear()
+
     @rule(
         operations=st.lists(
             st.one_of(

@@ -3,9 +3,9 @@
     L0: 9[a-f] 8[c-z]
     L1: 3[a-k]10 2[l-z]10/5d
 
-A file is number[smallest-largest], then its size (default 1), then optionally /Nd (N deletes of 10 entries)
-or /r (a
-range tombstone). `)` instead of `]` leaves the largest key out. In L0 a larger number is newer.
+A file is number[smallest-largest], then its size (default 1), then optionally /Nd (N deletes of 10 entries), /r (a
+range tombstone) or /R (a range tombstone and no entries). `)` instead of `]` leaves the largest key out. In L0 a larger
+number is newer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.version import TableMeta, Version
 
-FILE = re.compile(r"(\d+)\[(\w+)-(\w+)([\])])(\d+)?(?:/(\d+)d)?(/r)?\Z")
+FILE = re.compile(r"(\d+)\[(\w+)-(\w+)([\])])(\d+)?(?:/(\d+)d)?(/[rR])?\Z")
 
 
 def parse_file(text: str) -> TableMeta:
@@ -25,7 +25,7 @@ def parse_file(text: str) -> TableMeta:
     return TableMeta(
         number=int(number),
         size=int(size or 1),
-        entries=10,
+        entries=0 if ranged == "/R" else 10,
         deletes=int(deletes or 0),
         range_tombstones=1 if ranged else 0,
         smallest=smallest.encode(),

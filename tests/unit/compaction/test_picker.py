@@ -9,6 +9,7 @@ from lsmkv.compaction.picker import (
     base_bytes,
     choose,
     choose_range,
+    l0_worth_merging,
     level_scores,
     level_targets,
     pending_bytes,
@@ -214,6 +215,67 @@ def test_tombstone_heavy_files_go_down_and_leave_at_the_bottom():
     assert picked("L1: 1[a-c]/2d 2[d-f]/3d") == "compact L1->L1 [2] bottom tombstones"
     assert picked("L1: 1[a-c] 2[d-f]/r") == "compact L1->L1 [2] bottom tombstones"
     assert picked("L1: 1[a-c]/2d") is None
+
+
+def dead(*numbers):
+    return Hints(dead=frozenset(numbers))
+
+
+def test_dead_tables_are_dropped_first():
+    text = """
+        L0: 9[a-m)/R 6[a-c] 5[a-z] 4[a-z]
+        L1: 1[a-f] 2[g-k] 3[l-z]
+        L2: 7[a-z]60000
+    """
+    assert picked(text) == "compact L0->L1 [9,6,5,4 + 1,2,3] l0 count"
+    assert picked(text, hints=dead(1, 2)) == "drop L1->L1 [1,2] covered"
+    assert picked(text, hints=dead(1, 2, 6)) == "drop L0->L0 [6] covered"
+
+
+def test_a_dead_table_that_a_plan_reads_is_left_to_it():
+    text = "L1: 1[a-f] 2[g-k] 3[l-z]"
+    running = CompactionPlan(Kind.COMPACT, 1, 2, upper=tree(text).levels[1][:1])
+    assert picked(text, [running], dead(1, 2)) == "drop L1->L1 [2] covered"
+    assert picked(text, [running], dead(1)) is None
+
+
+def test_a_dropping_plan_keeps_others_from_its_tables():
+    version = tree("L1: 1[a-f]/9d 2[g-k]\nL2: 3[a-f]60000")
+    dropping = choose(version, OPTIONS, (), dead(1))
+    assert choose(version, OPTIONS, [dropping], dead(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("L0: 9[a-m)/R", "drop L0->L0 [9] covered"),
+        ("L0: 9[a-m)/R 5[n-z]", "drop L0->L0 [9] covered"),
+        ("L0: 9[a-m)/R 5[m-z]", "drop L0->L0 [9] covered"),
+        ("L0: 9[a-m)/R 10[a-z]", "drop L0->L0 [9] covered"),
+        ("L0: 9[a-m)/R 5[b-c]", None),
+        ("L0: 9[a-m)/R\nL1: 1[l-z]", None),
+        ("L0: 9[a-m)/r", None),
+        ("L1: 9[a-m)/R 1[n-z]", "drop L1->L1 [9] covered"),
+    ],
+    ids=["alone", "apart", "adjacent", "below a newer table", "older in L0", "older below", "with entries", "deep"],
+)
+def test_range_tombstones_over_nothing_are_dropped(text, expected):
+    assert picked(text) == expected
+
+
+def test_an_idle_merge_of_l0_counts_what_it_deletes():
+    version = tree("L0: 9[a-m)/R\nL1: 1[l-z]1000")
+    assert not l0_worth_merging(version, OPTIONS)
+    assert not l0_worth_merging(version, OPTIONS, {1: 90})
+    assert l0_worth_merging(version, OPTIONS, {1: 100})
+
+
+def test_range_tombstones_leave_l0_for_what_they_delete_deeper():
+    version = tree("L0: 9[a-m)/R\nL1: 2[x-z]4000\nL2: 1[l-n]30000")
+    assert not l0_worth_merging(version, OPTIONS)
+    assert l0_worth_merging(version, OPTIONS, {1: 1})
+    hints = Hints(seek_heavy=frozenset({9}), covered={1: 1})
+    assert str(choose(version, OPTIONS, (), hints)) == "move L0->L1 [9] seeks"
 
 
 def test_seek_heavy_files_go_down():

@@ -1,5 +1,6 @@
 """A scan skips what a range tombstone covers, and only that."""
 
+import itertools
 import random
 
 import pytest
@@ -222,6 +223,25 @@ def _replace_in_l1(db, number, first, last):
     table = versions.open_table(number, seq)
     gone = [f.number for f in versions.current.levels[1] if f.largest >= first and f.smallest <= last]
     versions.apply(VersionEdit(removed=tuple(gone), added=((1, table.meta),), last_seq=seq), [table])
+
+
+@PLACES
+def test_a_range_that_ends_with_a_table(db, model, place):
+    """Its stop is not part of the range, its start is."""
+    put(db, model, range(N))
+    place(db)
+    tables = db._versions.current.levels[1] or db._versions.current.levels[0]
+    ends = [key(N - 1), *(f.largest for f in tables)]
+    starts = [key(0), *(f.smallest for f in tables)]
+    for start, stop in itertools.product(starts[:3], ends[:3]):
+        if start < stop:
+            with db.snapshot() as before:
+                seen = SortedDict(model)
+                delete_range(db, model, start, stop)
+                check(db, model)
+                check(before, seen)
+                put(db, model, range(N))
+                place(db)
 
 
 @PLACES
