@@ -37,7 +37,7 @@ from .metamorphic import Generator, Model, Operation, Store
 from .random_options import draw, draw_live
 from .writing import arm, contents
 
-LENGTHS = [0, 3, 30, 150, 150, 600, 600, 1500]
+LENGTHS = [0, 3, 30, 150, 150, 400, 400, 1000]
 LAST = b"\xff" * 400  # above all keys
 # Operations until the call that is armed to fail is given up, or its damage is looked at.
 PATIENCE = 60
