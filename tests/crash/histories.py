@@ -29,7 +29,7 @@ from typing import Any
 import lsmkv
 
 from .history_operations import KEYS, MAINTENANCE, OPERATIONS, SLOW, seen
-from .iofault import CHANGES, SYNCS, WRITES, Action, Control
+from .iofault import DISK_FAULTS, Action, Control
 from .linearizability import Op, Round, check_rounds, describe
 from .random_options import draw
 
@@ -37,10 +37,6 @@ MAINTAINERS = 2
 MOST_OPS = 40  # of one thread in one round
 # Every so many seconds another thread may have the GIL. The shortest ones put a switch into almost every call.
 SWITCH_INTERVALS = [1e-6, 1e-6, 1e-5, 1e-4, 5e-3]
-FAULTS = [
-    (SYNCS, errno.EIO), (WRITES, errno.EIO), (WRITES, errno.ENOSPC), (CHANGES & ~SYNCS, errno.EIO),
-    (CHANGES & ~SYNCS, errno.ENOSPC),
-]  # fmt: skip
 # The rounds of operations that raised are searched together, so they should not get too many.
 MOST_RAISED = 10
 # Reduced and shown; the rest would only take time.
@@ -136,6 +132,7 @@ class World:
         self.number = 0
         self.keys = len(KEYS)
         self.over = False
+        self._was_hit = False
         self.weights: dict[str, float] = {}
         self.reader: Any = None
         self.reader_lock = threading.Lock()
@@ -179,9 +176,14 @@ class World:
     def raised(self, name: str, error: lsmkv.Error) -> None:
         """Only calls that fail may make the database raise, and a reader that cannot keep up."""
         patient = name == "refresh" and getattr(error, "errno", None) == errno.EAGAIN
-        if not patient and not (self.faults and self.faults.hits()):
+        if not patient and not self._hit():
             self.problems.append(f"{name} raised without a fault:\n{''.join(traceback.format_exception(error))}")
         self.counts["raised"] += 1
+
+    def _hit(self) -> bool:
+        """Whether a call failed since the last open."""
+        self._was_hit = self._was_hit or (self.faults is not None and self.faults.hits() > 0)
+        return self._was_hit
 
     # Rounds
 
@@ -228,11 +230,11 @@ class World:
     def _fail_something(self) -> None:
         assert self.faults
         raised = sum(op.responded is None for op in self.ops)
-        if self.faults.hits():
+        if self._hit():
             if raised > MOST_RAISED or self.rng.random() < 0.4:
                 self._reopen()
         elif self.rng.random() < 0.02:
-            ops, error = self.rng.choice(FAULTS)
+            ops, error = self.rng.choice(DISK_FAULTS)
             nth = self.rng.choice([1, 3, 10, 30])
             self.faults.arm(ops, nth, Action.FAIL, error, sticky=self.rng.random() < 0.3)
 
@@ -242,10 +244,11 @@ class World:
                 stack.enter_context(gate)
             self._release_snapshots()
             if self.faults:
-                self.counts["faults"] += self.faults.hits() > 0
+                self.counts["faults"] += self._hit()
                 self.faults.disarm()
             self.db.close()
             self._open()
+            self._was_hit = False
         self.counts["reopened"] += 1
         self.ops = []
         self._finish_round(settled=True)

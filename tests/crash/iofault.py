@@ -61,6 +61,11 @@ SYNCS = mask(Op.FSYNC, Op.FDATASYNC, Op.MSYNC)
 WRITES = mask(Op.WRITE, Op.PWRITE)
 CHANGES = WRITES | SYNCS | mask(Op.OPEN, Op.RENAME, Op.UNLINK, Op.FTRUNCATE, Op.FALLOCATE, Op.MMAP, Op.MKDIR, Op.LINK)
 ALL = CHANGES | mask(Op.READ)
+# Calls that fail on a bad or full disk, each with its error: for tests that draw one.
+DISK_FAULTS = [
+    (SYNCS, errno.EIO), (WRITES, errno.EIO), (WRITES, errno.ENOSPC), (mask(Op.READ), errno.EIO),
+    (CHANGES & ~SYNCS, errno.EIO), (CHANGES & ~SYNCS, errno.ENOSPC), (mask(Op.OPEN), errno.EMFILE),
+]  # fmt: skip
 
 
 def build(source: Path = SOURCE, *more: str) -> Path:

@@ -31,15 +31,14 @@ from lsmkv.options import MAX_LEVELS
 from lsmkv.recovery import replay
 
 from . import oracle
-from .iofault import CHANGES, SYNCS, Action, Control
+from .iofault import CHANGES, DISK_FAULTS, Action, Control
 from .load import PIECES
 from .metamorphic import Generator, Model, Operation, Store
 from .random_options import draw, draw_live
 from .writing import arm, contents
 
-LENGTHS = [0, 3, 30, 150, 150, 600, 600, 1500]
+LENGTHS = [0, 3, 30, 150, 150, 400, 400, 1000]
 LAST = b"\xff" * 400  # above all keys
-FAILING = [(SYNCS, errno.EIO), (CHANGES & ~SYNCS, errno.EIO), (CHANGES & ~SYNCS, errno.ENOSPC)]
 # Operations until the call that is armed to fail is given up, or its damage is looked at.
 PATIENCE = 60
 
@@ -65,7 +64,7 @@ class Operations(Generator):
         return (self._rng.getrandbits(32),)
 
     def _fail(self):
-        ops, error = self._rng.choice(FAILING)
+        ops, error = self._rng.choice(DISK_FAULTS)
         return (ops, self._rng.choice([1, 2, 5, 20]), error, self._rng.random() < 0.3)
 
     def _clear(self):
