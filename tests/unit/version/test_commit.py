@@ -249,3 +249,31 @@ def test_an_edit_is_done_although_old_files_stay(db, path, model, caplog, step):
     db.close()
     with lsmkv.open(path) as again:
         assert dict(again.items()) == {**model, b"more": b"1"}
+
+
+def test_a_flush_keeps_the_log_of_every_memtable_that_waits(path, monkeypatch):
+    """Memtables that are rotated out while the flush runs are not in its table."""
+    with lsmkv.open(path, max_write_buffers=8) as db:
+        versions, engine = db._versions, db._engine
+        write, apply = db._jobs.write_memtables, versions.apply
+        seen = []
+
+        def write_and_rotate(*args, **kwargs):
+            outcome = write(*args, **kwargs)
+            for key in (b"b", b"c")[len(seen) * 2 :]:
+                db[key] = b""
+                with engine.exclusive():
+                    db._scheduler.rotate()
+            return outcome
+
+        def watch(*args, **kwargs):
+            apply(*args, **kwargs)
+            seen.append((versions.state.log_number, min(memtable.number for memtable in engine.memtables)))
+
+        monkeypatch.setattr(db._jobs, "write_memtables", write_and_rotate)
+        monkeypatch.setattr(versions, "apply", watch)
+        db[b"a"] = b""
+        db.flush()
+        db.flush()
+        assert len(seen) >= 2
+        assert all(kept == oldest for kept, oldest in seen), seen
