@@ -16,6 +16,7 @@ from lsmkv.version.current import write_current
 from lsmkv.version.manifest import ManifestState, ManifestWriter, snapshot_edit
 from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.port.file import Descriptor
 from lsmkv_ext.port.uninterruptible import uninterruptible
 from lsmkv_ext.table.table import Table
 
@@ -49,7 +50,7 @@ def _working_directory(dest: str) -> Iterator[str]:
     """An empty directory, locked against other checkpoints to `dest`. Removed unless it was renamed."""
     around = dest + ".checkpoint"
     working = os.path.join(around, PARTIAL)
-    fd = _lock_directory(around)
+    lock = _lock_directory(around)
     try:
         _remove_left_over(around, working)
         os.mkdir(working, 0o700)
@@ -59,9 +60,11 @@ def _working_directory(dest: str) -> Iterator[str]:
             shutil.rmtree(working, ignore_errors=True)
             raise
     finally:
-        with suppress(OSError):  # not empty: the files of others
-            os.rmdir(around)
-        os.close(fd)
+        try:
+            with suppress(OSError):  # not empty: the files of others
+                os.rmdir(around)
+        finally:
+            lock.close()
 
 
 def _remove_left_over(around: str, working: str) -> None:
@@ -74,21 +77,23 @@ def _remove_left_over(around: str, working: str) -> None:
         shutil.rmtree(working)
 
 
-def _lock_directory(path: str) -> int:
+def _lock_directory(path: str) -> Descriptor:
     while True:
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
         with io_errors("open", path):
-            fd = open_above_stdio(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            lock = Descriptor(open_above_stdio(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_named(fd, path):
-                return fd
-        except BlockingIOError:
-            os.close(fd)
-            raise IOError(errno.EBUSY, "another checkpoint to this destination is running", path) from None
+            fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_named(lock.fd, path):
+                return lock
+        except BaseException as error:
+            lock.close()
+            if isinstance(error, BlockingIOError):
+                raise IOError(errno.EBUSY, "another checkpoint to this destination is running", path) from None
+            raise
         # Another checkpoint ended and removed the directory.
-        os.close(fd)
+        lock.close()
 
 
 def _build(versions: VersionSet, working: str) -> None:

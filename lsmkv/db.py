@@ -468,16 +468,24 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             if not self.readonly:
                 self._scheduler.stop()
             self._engine.close()
-            lifecycle.unregister(self)
-            if not self.readonly:
-                self._logs.close()
-                self._versions.close()
-            self._versions.tables.clear()
-            if self._lock is not None:
-                self._versions.collect_garbage()
-                self._lock.release()
+            try:
+                self._remove_traces()
+            finally:
+                # A second close does nothing, so whatever failed, the lock goes now.
+                if self._lock is not None:
+                    self._lock.release()
         if problem is not None:
             raise problem
+
+    def _remove_traces(self) -> None:
+        """Of the closed engine, in memory and in the folder."""
+        lifecycle.unregister(self)
+        if not self.readonly:
+            self._logs.close()
+            self._versions.close()
+        self._versions.tables.clear()
+        if self._lock is not None:
+            self._versions.collect_garbage()
 
     def _abandon(self, flush: bool) -> None:
         """Closes while the interpreter finalizes. Other threads have stopped for good, perhaps inside a call or a job,

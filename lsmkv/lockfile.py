@@ -52,9 +52,9 @@ class DatabaseLock:
                 fcntl.fcntl(file.fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
                 if is_named(file.fd, path):
                     return file
-            except OSError as error:
+            except BaseException as error:
                 file.close()
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                if isinstance(error, OSError) and error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                     raise LockError(error.errno, "another process has the database open", path) from None
                 raise
             # `destroy` removed the file before this process had its lock.

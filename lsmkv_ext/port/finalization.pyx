@@ -37,8 +37,8 @@ class RLock(_thread.RLock):
         return self.acquire(not lsm_finalizing())
 
     def __exit__(self, kind, error, trace):
-        # Allocates nothing: without memory the lock would stay taken.
-        if not lsm_finalizing() or self._is_owned():
+        # Allocates nothing: without memory the lock would stay taken. A wait without memory may have released it already.
+        if self._is_owned() or (kind is None and not lsm_finalizing()):
             self.release()
 
 

@@ -19,10 +19,9 @@ from collections import defaultdict
 from itertools import groupby
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from treecopy import REPOSITORY, copy_tree
+
 TREE = REPOSITORY / "build" / "coverage"
-PARTS = ("lsmkv", "lsmkv_ext", "bench", "tools", "tests", "docs")
-FILES = ("setup.py", "pyproject.toml", "README.md")
 TESTS = ["tests/unit", "tests/model", "tests/golden", "tests/fuzz", "tests/crash/test_metamorphic.py"]
 TESTS += ["tests/crash/test_corruption.py", "tests/crash/test_regressions.py"]
 TARGET = 90  # percent of the lines of the data plane
@@ -39,21 +38,13 @@ sigterm = True
 """
 
 
-def copy_sources() -> None:
-    """Copies keep the times of their files: only what has changed since the last run is built again."""
-    sources = [path for part in PARTS for path in (REPOSITORY / part).rglob("*") if path.is_file()]
-    generated = {path.with_suffix(".c") for path in sources if path.suffix == ".pyx"}
-    for path in [*sources, *(REPOSITORY / file for file in FILES)]:
-        if path not in generated and path.suffix not in (".so", ".pyc"):
-            copy = TREE / path.relative_to(REPOSITORY)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, copy)
+def is_built(path: Path) -> bool:
+    """Built modules, and the C that they were built from: here it has line numbers."""
+    return path.suffix == ".so" or (path.suffix == ".c" and path.with_suffix(".pyx").exists())
 
 
 def build() -> None:
-    copy_sources()
-    (TREE / "lsmkv_bench").unlink(missing_ok=True)
-    (TREE / "lsmkv_bench").symlink_to("bench")
+    copy_tree(TREE, lambda path: not is_built(path))
     environment = {**os.environ, "LSMKV_COVERAGE": "1", "LSMKV_OPTIMIZE": "0"}
     subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j2"], cwd=TREE, env=environment, check=True

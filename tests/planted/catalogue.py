@@ -7,7 +7,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from treecopy import REPOSITORY
+
 _CATALOGUE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text())
 
 # Arguments of pytest, by name.

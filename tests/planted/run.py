@@ -24,7 +24,7 @@ from .tree import FOLDER, copied, environment, plant
 
 RESULTS = FOLDER / "results.jsonl"
 TEST_LIMIT = 120  # seconds
-INSTRUMENT_LIMIT = 900
+INSTRUMENT_LIMIT = 600
 PASSED, FAILED, INTERRUPTED = 0, 1, 2  # exit codes of pytest
 
 

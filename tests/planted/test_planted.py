@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from treecopy import REPOSITORY
 
-from .catalogue import INSTRUMENTS, MISTAKES, REPOSITORY
+from .catalogue import INSTRUMENTS, MISTAKES
 from .run import first_failure, try_mistake
 
 # Without a build, and noticed within seconds.

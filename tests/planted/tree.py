@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .catalogue import REPOSITORY, Mistake
+from treecopy import REPOSITORY, copy_tree
 
-PARTS = ("lsmkv", "lsmkv_ext", "bench", "tools", "tests", "docs")
-FILES = ("setup.py", "pyproject.toml", "README.md")
+from .catalogue import Mistake
+
 FOLDER = REPOSITORY / "build" / "planted"
 
 # Whatever is wrong with the copy, an instrument must not count it as a mistake that it noticed.
@@ -36,12 +36,7 @@ def copied(name: str) -> Iterator[Path]:
     """A copy of the tree with its built modules: only what is changed in it is built again."""
     tree = FOLDER / name.replace(" ", "-").replace("/", "-")
     shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir(parents=True)
-    for part in PARTS:
-        shutil.copytree(REPOSITORY / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in FILES:
-        shutil.copy2(REPOSITORY / file, tree / file)
-    (tree / "lsmkv_bench").symlink_to("bench")
+    copy_tree(tree)
     try:
         yield tree
     finally:

@@ -100,3 +100,20 @@ def test_of_two_checkpoints_at_once_to_one_place_the_second_is_refused(path, tmp
         db.checkpoint(tmp_path / "copy")
         assert refused
     assert lsmkv.verify(tmp_path / "copy")
+
+
+def test_a_checkpoint_without_memory_is_in_nobodys_way(path, tmp_path, monkeypatch):
+    """Its lock stayed taken, and every later checkpoint to the same place was refused."""
+
+    def refuse(*_):
+        raise MemoryError
+
+    with lsmkv.open(path) as db:
+        db[b"a"] = b"1"
+        with monkeypatch.context() as patched:
+            patched.setattr(checkpoint, "is_named", refuse)
+            with pytest.raises(MemoryError) as _kept:  # with the frames that failed
+                db.checkpoint(tmp_path / "copy")
+        db.checkpoint(tmp_path / "copy")
+    with lsmkv.open(tmp_path / "copy", "r") as copy:
+        assert dict(copy) == {b"a": b"1"}

@@ -216,3 +216,20 @@ def test_a_walk_keeps_its_database_open(tmp_path):
     del cursor
     with lsmkv.open(tmp_path / "db") as db:  # nobody holds the lock any more
         assert len(db) == 2000
+
+
+def test_a_close_that_failed_halfway_leaves_the_database_unlocked(path, monkeypatch):
+    """Without memory the rest of the close failed, and the process could never open the database again."""
+    db = lsmkv.open(path)
+    db[b"a"] = b"1"
+
+    def refuse():
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(db._logs, "close", refuse)
+        with pytest.raises(MemoryError):
+            db.close()
+    assert db.closed
+    with lsmkv.open(path) as again:
+        assert dict(again) == {b"a": b"1"}

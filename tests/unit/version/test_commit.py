@@ -283,7 +283,7 @@ def test_a_manifest_that_cannot_be_removed_does_not_hide_the_error(db, model, mo
     assert dict(db.items()) == model
 
 
-def test_a_log_removed_during_a_commit_was_removed_again_after_it(db, monkeypatch):
+def test_a_log_removed_during_a_commit_is_removed_once(db, monkeypatch):
     """Two threads: one removes the logs of its edit while the other one's edit is on its way to the disk."""
     versions = db._versions
     removed = []
@@ -303,3 +303,31 @@ def test_a_log_removed_during_a_commit_was_removed_again_after_it(db, monkeypatc
     logs = [name for name in removed if name.endswith(".wal")]
     assert len(logs) == 2
     assert len(set(logs)) == 2
+
+
+def test_a_flush_keeps_the_log_of_every_memtable_that_waits(path, monkeypatch):
+    """Memtables that are rotated out while the flush runs are not in its table."""
+    with lsmkv.open(path, max_write_buffers=8) as db:
+        versions, engine = db._versions, db._engine
+        write, apply = db._jobs.write_memtables, versions.apply
+        seen = []
+
+        def write_and_rotate(*args, **kwargs):
+            outcome = write(*args, **kwargs)
+            for key in (b"b", b"c")[len(seen) * 2 :]:
+                db[key] = b""
+                with engine.exclusive():
+                    db._scheduler.rotate()
+            return outcome
+
+        def watch(*args, **kwargs):
+            apply(*args, **kwargs)
+            seen.append((versions.state.log_number, min(memtable.number for memtable in engine.memtables)))
+
+        monkeypatch.setattr(db._jobs, "write_memtables", write_and_rotate)
+        monkeypatch.setattr(versions, "apply", watch)
+        db[b"a"] = b""
+        db.flush()
+        db.flush()
+        assert len(seen) >= 2
+        assert all(kept == oldest for kept, oldest in seen), seen
