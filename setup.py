@@ -28,6 +28,7 @@ COLD = {
     "compare",
     "dump",
     "finalization",
+    "lanes",
     "limits",
     "meta",
     "sst",

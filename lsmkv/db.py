@@ -89,7 +89,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._manual = ManualWork(self._scheduler)
         if self._lock is not None:
             # Interrupts wait: the writer holds its turn, and a refused write must reach the background.
-            engine.on_full = partial(uninterruptible, self._scheduler.make_room, defer_interrupt=True)
+            engine.on_full = partial(uninterruptible, self._scheduler.flusher.make_room, defer_interrupt=True)
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
 
     # Identity ----------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.flush()
         """
         self._require_writable()
-        uninterruptible(lambda: self._scheduler.flush(wait))
+        uninterruptible(lambda: self._scheduler.flusher.flush(wait))
 
     def compact_range(
         self,
@@ -242,7 +242,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             if wait:
                 work()
             else:
-                self._scheduler.in_background("compact-range", work)
+                self._scheduler.unattended.start("compact-range", work)
         except BaseException:
             pause.release()
             raise
@@ -296,9 +296,8 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             open_writer.write_options(self._versions)
         share_memory(self._versions)
         self._tune(self.options)
-        if self.options.sync_interval_ms:
-            self._scheduler.ensure_timer()
-        self._scheduler.update_pressure()
+        self._scheduler.schedule_tick()
+        self._scheduler.status.update_pressure()
         self._scheduler.wake()
 
     def _tune(self, options: Options) -> None:
@@ -399,7 +398,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._check_open()
         self.reset_counters()
-        uninterruptible(self._scheduler.reset_counters)
+        uninterruptible(self._scheduler.status.reset_counters)
 
     def explain(self, key: Key) -> introspect.Explain:
         """Trace one lookup: the files probed, their filters' answers, the blocks read, and the time each took.
@@ -472,7 +471,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             return None
         self._logs.stop_preparing()
         try:
-            self._scheduler.flush()
+            self._scheduler.flusher.flush()
         except (OSError, Error, MemoryError) as error:
             log.warning("%s: the last flush failed: %s", self.path, error)
             return error if self.options.wal is None else None

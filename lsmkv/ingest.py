@@ -30,7 +30,7 @@ def ingest(db: DB, paths: Sequence[str], move: bool) -> None:
     versions = db._versions
     check_sources(paths)
     # Older writes get tables with lower numbers, which is all that a repair without a manifest can tell their age by.
-    db._scheduler.flush()
+    db._scheduler.flusher.flush()
     numbers = [versions.numbers.next() for _ in paths]
     try:
         with Outputs() as outputs:
@@ -104,16 +104,16 @@ def _commit(db: DB, numbers: Sequence[int], outputs: Outputs) -> None:
         db._require_writable()
         # Within a log the tables' sequence number would be a gap; an empty log may begin anywhere.
         if not engine.active.empty:
-            scheduler.rotate()
+            scheduler.flusher.rotate()
         for memtable in engine.immutables:
-            scheduler.wait_flushed(memtable)
+            scheduler.flusher.wait_flushed(memtable)
         seq = engine.last_seq + 1
         with versions.commit, versions.lock:
             tables, files = _open(versions, numbers, seq)
             level = _level_for(versions.current, scheduler.claims.plans(), files)
             edit = VersionEdit(added=tuple((level, f) for f in files), last_seq=seq, reason="ingest")
             versions.apply(edit, tables, outputs=outputs)
-    scheduler.update_pressure()
+    scheduler.status.update_pressure()
     scheduler.wake()
 
 

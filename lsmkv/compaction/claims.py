@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 from _thread import interrupt_main
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lsmkv import filenames
 from lsmkv.compaction.picker import CompactionPlan, Hints, Kind, choose, conflict
 from lsmkv.errors import CorruptionError
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.port.finalization import Condition
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
@@ -24,11 +23,11 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """The running plans of one database. `condition` is notified when automatic compaction may pick again."""
+    """The running plans of one database. `changed` is called when automatic compaction may pick again."""
 
-    def __init__(self, versions: VersionSet, condition: Condition) -> None:
+    def __init__(self, versions: VersionSet, changed: Callable[[], None]) -> None:
         self.versions = versions
-        self.condition = condition
+        self.changed = changed
         self.running: list[Claim] = []
         self.suspended = 0  # > 0: no new automatic compaction
         self.wanted: dict[int, Claim] = {}  # blocked steps of manual compactions, by their CompactionPause
@@ -117,7 +116,7 @@ class CompactionPause:
             claims.suspended -= 1
         elif wanted is None:
             return
-        claims.condition.notify_all()
+        claims.changed()
 
     def release(self) -> None:
         """Holds nothing back any more."""

@@ -49,7 +49,7 @@ class ManualWork:
             if plan is None:
                 return None
             claim = scheduler.claims.add(plan)
-        scheduler.run_claimed(claim, parts=self.versions.options.max_background_jobs)
+        scheduler.compactions.run_claimed(claim, parts=self.versions.options.max_background_jobs)
         return plan
 
     def pause_compaction(self) -> CompactionPause:
@@ -81,7 +81,7 @@ class ManualWork:
         if plan.kind is not Kind.COMPACT or plan.reason == MANUAL:
             return False
         # Stopped writers wait for the merge of L0.
-        return span.covers(plan.span) and not (plan.level == 0 and self._scheduler.stalls.stopped)
+        return span.covers(plan.span) and not (plan.level == 0 and self._scheduler.status.stalls.stopped)
 
     def compact_range(self, span: KeyRange, pause: CompactionPause, progress: Progress | None = None) -> None:
         """Compacts `span`, then releases `pause`."""
@@ -130,7 +130,7 @@ class CompactRange:
         if self.wanted is None:
             return None
         step = self._step(version, running)
-        if self._scheduler.stalls.stopped and (step is None or not self._relieved):
+        if self._scheduler.status.stalls.stopped and (step is None or not self._relieved):
             # These steps may keep others from L0, so this caller merges it; every second plan is a step all the same.
             relief = choose_range(version, self._scheduler.options, 0, busy=running)
             if relief is not None:

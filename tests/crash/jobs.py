@@ -14,6 +14,7 @@ from .lifetime import (
     many_tables,
     open_and_close,
 )
+from .many_databases import beside_a_bad_disk, many_databases
 from .recording import record, replay
 from .writing import (
     calls_of_puts,
@@ -30,6 +31,7 @@ version_set.MANIFEST_LIMIT = 2000
 version_set.MANIFEST_GROWTH = 2
 
 __all__ = [
+    "beside_a_bad_disk",
     "calls_of_puts",
     "check",
     "close_during_first_order",
@@ -41,6 +43,7 @@ __all__ = [
     "fork_use",
     "fsync_failure",
     "full_disk",
+    "many_databases",
     "many_tables",
     "open_and_close",
     "open_until_killed",

@@ -201,7 +201,7 @@ def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, m
             rotated.append(True)
             db.put(b"during", b"1")
             with db._engine.exclusive():
-                db._scheduler.rotate()
+                db._scheduler.flusher.rotate()
             db.put(b"afterwards", b"2")
         write_all(fd, data, name)
 
