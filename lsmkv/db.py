@@ -1,7 +1,7 @@
 """DB: the public calls of a database, and the wiring of the engine to the control plane.
 
 The engine (`lsmkv_ext.engine`) owns reads and writes, the version set the tree on disk, the scheduler the background
-threads. A DB owns all of them, the lock file, and the order in which they start and stop.
+work. A DB owns all of them, the lock file, and the order in which they start and stop.
 """
 
 from __future__ import annotations
@@ -470,6 +470,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         if self._engine.refusal is not None:
             return None
         self._logs.stop_preparing()
+        self._scheduler.status.quiesce()
         try:
             self._scheduler.flusher.flush()
         except (OSError, Error, MemoryError) as error:

@@ -40,9 +40,9 @@ class Flusher:
         self.rotate()
 
     def rotate(self) -> None:
-        """Rotates the active memtable. The caller holds the writer's turn."""
+        """Rotates the active memtable and wakes the flush. The caller holds the writer's turn."""
         self._logs.rotate()
-        self._status.changed()
+        self._status.rotated()
 
     def flush(self, wait: bool = True) -> None:
         """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables."""

@@ -103,10 +103,11 @@ class Scheduler:
         self._pool = background.enter(compactions)
         self._tasks = Tasks(self, self._pool, compactions)
         self.flusher.task = self._tasks.flush
-        self.status.wake_tasks = self._wake_tasks
+        self.status.wake_flush = partial(self._wake_flush, self._tasks)
+        self.status.wake_compaction = self._tasks.compaction.wake
         self.schedule_tick()
         if self.versions.tables:
-            self._wake_tasks()
+            self.wake()
 
     def stop(self) -> None:
         """Cancels the running jobs and waits for them, except one in the calling thread."""
@@ -149,19 +150,10 @@ class Scheduler:
         """The tree or the options changed."""
         self.status.changed()
 
-    def _wake_tasks(self) -> None:
-        """Wakes the tasks that may have something to do."""
-        tasks = self._tasks
-        if tasks is None or self.versions.engine.refusal is not None:
-            return
-        try:
-            if self.versions.engine.immutables:
-                tasks.flush.wake()
-            if self._logs.short:
-                tasks.log.wake()
-            tasks.compaction.wake()
-        except (RuntimeError, MemoryError) as error:
-            self.status.no_thread(error)
+    def _wake_flush(self, tasks: Tasks) -> None:
+        tasks.flush.wake()
+        if self._logs.short:
+            tasks.log.wake()
 
     def compact(self, pause: float) -> float:
         """Runs the next automatic compaction, if any."""
@@ -221,6 +213,7 @@ class Scheduler:
     def _wait_idle(self) -> None:
         with self.versions.lock:
             self.status.forget("flush", "compaction")
+            self.status.rotated()
             self.wake()
             while not self._idle():
                 self.status.check("flush", "compaction")

@@ -40,22 +40,40 @@ class Status:
         self.errors: dict[str, BaseException] = {}
         self.stopping = False
         self.changed_at = time.monotonic()
-        self.wake_tasks: Callable[[], None] | None = None  # set while the database has tasks in the background
+        # They wake the tasks that have something to do. Set while the database has tasks in the background.
+        self.wake_flush: Callable[[], None] | None = None
+        self.wake_compaction: Callable[[], None] | None = None
         self._jobs = jobs
 
+    def rotated(self) -> None:
+        """There is a memtable to flush."""
+        self.changed_at = time.monotonic()
+        self._wake(self.wake_flush)
+
     def changed(self) -> None:
-        """Waiting callers look again, and so do the tasks that may have something to do."""
+        """The tree or the running plans changed. Waiting callers look again, and so does automatic compaction."""
         with self.versions.lock:
             self.changed_at = time.monotonic()
             self.condition.notify_all()
-            if self.wake_tasks is not None:
-                self.wake_tasks()
+            self._wake(self.wake_compaction)
+
+    def _wake(self, wake: Callable[[], None] | None) -> None:
+        if wake is None or self.versions.engine.refusal is not None:
+            return
+        try:
+            wake()
+        except (RuntimeError, MemoryError) as error:
+            self._no_thread(error)
+
+    def quiesce(self) -> None:
+        """The database is about to close: wakes nothing any more."""
+        self.wake_flush = self.wake_compaction = None
 
     def stop(self) -> None:
         """Waiting callers raise ClosedError from now on."""
+        self.quiesce()
         with self.versions.lock:
             self.stopping = True
-            self.wake_tasks = None
             self.condition.notify_all()
 
     def reset_counters(self) -> None:
@@ -105,7 +123,7 @@ class Status:
             self.counters.failed(what, error)
         return LONGEST_PAUSE
 
-    def no_thread(self, error: BaseException) -> None:
+    def _no_thread(self, error: BaseException) -> None:
         """No thread can be started for a task: callers flush for themselves, and nobody waits for a compaction."""
         if "compaction" not in self.errors:
             log.warning("%s: background work waits: %s", self.versions.directory, error)

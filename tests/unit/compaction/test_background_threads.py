@@ -11,13 +11,13 @@ from lsmkv.compaction import status
 LIMIT = 20
 
 
-def fail_once(monkeypatch, owner, name, error=MemoryError):
+def fail_once(monkeypatch, owner, name, error=MemoryError, threads="lsmkv-"):
     """The next call of `owner.name` in a background thread raises. Returns an event: it has."""
     real = getattr(owner, name)
     raised = threading.Event()
 
     def call(*args, **kwargs):
-        if threading.current_thread().name.startswith("lsmkv-") and not raised.is_set():
+        if threading.current_thread().name.startswith(threads) and not raised.is_set():
             raised.set()
             raise error("injected")
         return real(*args, **kwargs)
@@ -80,7 +80,7 @@ def test_logs_made_ahead_outlive_a_failed_one(db, monkeypatch, error):
 @pytest.mark.parametrize("step", [("compactions", "next_plan"), ("status", "attempt"), ("claims", "add")])
 def test_compaction_outlives_a_failed_step(db, monkeypatch, step):
     owner, name = step
-    raised = fail_once(monkeypatch, getattr(db._scheduler, owner), name)
+    raised = fail_once(monkeypatch, getattr(db._scheduler, owner), name, threads="lsmkv-compact")
     for i in range(db.options.l0_compaction_trigger):
         db[b"%d" % i] = b"1"
         within_limit(db.flush)
