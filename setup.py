@@ -30,6 +30,7 @@ COLD = {
     "compare",
     "dump",
     "finalization",
+    "lanes",
     "limits",
     "meta",
     "sst_reader",

@@ -1,7 +1,7 @@
 """DB: the public calls of a database, and the wiring of the engine to the control plane.
 
 The engine (`lsmkv_ext.engine`) owns reads and writes, the version set the tree on disk, the scheduler the background
-threads. A DB owns all of them, the lock file, and the order in which they start and stop.
+work. A DB owns all of them, the lock file, and the order in which they start and stop.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from lsmkv import checkpoint, filenames, ingest, lifecycle
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.filter_rebuild import FilterDebt, FilterRebuild
+from lsmkv.compaction.flush import Flusher
 from lsmkv.compaction.hints import ReadHints
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.manual import ManualWork, Progress
@@ -92,7 +93,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._manual = ManualWork(self._scheduler)
         if self._lock is not None:
             # Interrupts are deferred: the writer holds its turn, and the scheduler must learn of a refusal.
-            engine.on_full = partial(_make_room, self._scheduler)
+            engine.on_full = partial(_make_room, self._scheduler.flusher)
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
             engine.release_reserve = partial(uninterruptible, versions.reserve.release, defer_interrupt=True)
             engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
@@ -227,7 +228,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.flush()
         """
         self._require_writable()
-        self._call(lambda: self._scheduler.flush(wait))
+        self._call(lambda: self._scheduler.flusher.flush(wait))
 
     def compact_range(
         self,
@@ -255,7 +256,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             if wait:
                 work()
             else:
-                self._scheduler.in_background("compact-range", work)
+                self._scheduler.unattended.start("compact-range", work)
         except BaseException:
             pause.release()
             raise
@@ -310,9 +311,8 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             open_writer.write_options(self._versions)
         share_memory(self._versions)
         self._tune(self.options)
-        if self.options.sync_interval_ms:
-            self._scheduler.ensure_timer()
-        self._scheduler.update_pressure()
+        self._scheduler.schedule_tick()
+        self._scheduler.status.update_pressure()
         self._scheduler.wake()
 
     def _tune(self, options: Options) -> None:
@@ -417,7 +417,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         """
         self._check_open()
         self._engine.reset_counters()
-        self._call(self._scheduler.reset_counters)
+        self._call(self._scheduler.status.reset_counters)
 
     def explain(self, key: Key) -> introspect.Explain:
         """Trace one lookup: the files probed, their filters' answers, the blocks read, and the time each took.
@@ -506,8 +506,9 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         if self._engine.refusal is not None:
             return None
         self._logs.stop_preparing()
+        self._scheduler.status.quiesce()
         try:
-            self._scheduler.flush()
+            self._scheduler.flusher.flush()
         except (OSError, Error, MemoryError) as error:
             log.warning("%s: the last flush failed: %s", self.path, error)
             return error if self.options.wal is None else None
@@ -527,8 +528,8 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
 
 
-def _make_room(scheduler: Scheduler, frees: bool) -> None:
-    uninterruptible(lambda: scheduler.make_room(frees), defer_interrupt=True)
+def _make_room(flusher: Flusher, frees: bool) -> None:
+    uninterruptible(lambda: flusher.make_room(frees), defer_interrupt=True)
 
 
 def _export(versions: VersionSet, jobs: Jobs, counters: Counters) -> None:

@@ -27,7 +27,7 @@ def ingest(scheduler: Scheduler, paths: Sequence[str], move: bool) -> None:
     versions = scheduler.versions
     check_sources(paths)
     # Older writes get tables with lower numbers: a repair without a manifest knows their age only by these.
-    scheduler.flush()
+    scheduler.flusher.flush()
     numbers = [versions.numbers.next() for _ in paths]
     try:
         with Outputs() as outputs:
@@ -95,21 +95,21 @@ def place(source: str, target: str, move: bool) -> None:
 
 def _commit(scheduler: Scheduler, numbers: Sequence[int], outputs: Outputs) -> None:
     """Flushes older writes, so the tables are newer than all of them; then adds all tables with one edit."""
-    versions, engine = scheduler.versions, scheduler.engine
+    versions, engine = scheduler.versions, scheduler.versions.engine
     with engine.exclusive():
         engine.require_writable()
         # The tables' sequence number must not be a gap inside a log; between two logs it is none.
         if not engine.active.empty:
-            scheduler.rotate()
+            scheduler.flusher.rotate()
         for memtable in engine.immutables:
-            scheduler.wait_flushed(memtable)
+            scheduler.flusher.wait_flushed(memtable)
         seq = engine.last_seq + 1
         with versions.commit, versions.lock:
             tables, files = _open(versions, numbers, seq)
             level = _level_for(versions.current, scheduler.claims.plans(), files)
             edit = VersionEdit(added=tuple((level, f) for f in files), last_seq=seq, reason="ingest")
             versions.apply(edit, tables, outputs=outputs)
-    scheduler.update_pressure()
+    scheduler.status.update_pressure()
     scheduler.wake()
 
 

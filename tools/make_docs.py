@@ -162,9 +162,9 @@ def document(sample: Path) -> str:
 
 
 def main() -> None:
-    from lsmkv.compaction import scheduler
+    from lsmkv.compaction import automatic
 
-    scheduler.IDLE_SECONDS = 3600.0  # no idle compaction changes the sample
+    automatic.IDLE_SECONDS = 3600.0  # no idle compaction changes the sample
     with tempfile.TemporaryDirectory() as directory:
         make_samples(Path(directory))
         text = document(Path(directory))

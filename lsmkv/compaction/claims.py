@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from _thread import interrupt_main
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ from lsmkv import filenames
 from lsmkv.compaction.picker import CompactionPlan, Hints, PlanKind, choose, conflict
 from lsmkv.errors import CorruptionError
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.port.finalization import Condition
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
@@ -25,11 +24,11 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """The running plans of one database. `condition` is notified when automatic compaction may pick again."""
+    """The running plans of one database. `changed` is called when automatic compaction may pick again."""
 
-    def __init__(self, versions: VersionSet, condition: Condition) -> None:
+    def __init__(self, versions: VersionSet, changed: Callable[[], None]) -> None:
         self.versions = versions
-        self.condition = condition
+        self.changed = changed
         self.running: list[Claim] = []
         self.suspended = 0  # > 0: no new automatic compaction
         self.wanted: dict[int, Claim] = {}  # blocked steps of manual compactions, by their CompactionPause
@@ -118,7 +117,7 @@ class CompactionPause:
             claims.suspended -= 1
         elif wanted is None:
             return
-        claims.condition.notify_all()
+        claims.changed()
 
     def release(self) -> None:
         """Holds nothing back any more."""

@@ -55,7 +55,7 @@ class ManualWork:
                 return None
             claim = scheduler.claims.add(plan)
         try:
-            scheduler.run_claimed(claim, parts=self.versions.options.max_background_jobs)
+            scheduler.compactions.run_claimed(claim, parts=self.versions.options.max_background_jobs)
         finally:
             # Again: it may have failed before it ran the plan.
             with self.versions.lock:
@@ -91,7 +91,7 @@ class ManualWork:
         if plan.kind is not PlanKind.COMPACT or plan.reason == MANUAL:
             return False
         # Stopped writers wait for the merge of L0.
-        return span.covers(plan.span) and not (plan.level == 0 and self._scheduler.stalls.stopped)
+        return span.covers(plan.span) and not (plan.level == 0 and self._scheduler.status.stalls.stopped)
 
     def compact_range(self, span: KeyRange, pause: CompactionPause, progress: Progress | None = None) -> None:
         """Compacts `span`, then releases `pause`."""
@@ -140,7 +140,7 @@ class CompactRange:
         if self.wanted is None:
             return None
         step = self._step(version, running)
-        if self._scheduler.stalls.stopped and (step is None or not self._relieved):
+        if self._scheduler.status.stalls.stopped and (step is None or not self._relieved):
             # This step may keep others from merging L0, so this caller merges it. Every second plan is still a step.
             relief = choose_range(version, self._scheduler.options, 0, busy=running)
             if relief is not None:

@@ -16,6 +16,7 @@ from .lifetime import (
     many_tables,
     open_and_close,
 )
+from .many_databases import beside_a_bad_disk, many_databases
 from .randomized import repair_copy, session, settle_session
 from .recording import record, record_unflushed, replay
 from .reentrancy import reenter
@@ -34,6 +35,7 @@ version_set.MANIFEST_LIMIT = 2000
 version_set.MANIFEST_GROWTH = 2
 
 __all__ = [
+    "beside_a_bad_disk",
     "calls_of_puts",
     "check",
     "check_after_kill",
@@ -48,6 +50,7 @@ __all__ = [
     "fsync_failure",
     "full_disk",
     "history",
+    "many_databases",
     "many_tables",
     "open_and_close",
     "open_until_killed",

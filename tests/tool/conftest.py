@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsmkv.compaction import scheduler
+from lsmkv.compaction import automatic
 from lsmkv_tool.sample_db import make_samples
 
 
@@ -12,7 +12,7 @@ from lsmkv_tool.sample_db import make_samples
 def no_idle_compaction():
     """Turn off idle compaction: the tree must not depend on a test's speed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "IDLE_SECONDS", 3600.0)
+        patch.setattr(automatic, "IDLE_SECONDS", 3600.0)
         yield
 
 

@@ -71,10 +71,10 @@ def write() -> None:
     from catalogue import ALONE, CHANGING, MAKING, ON_DATABASE, ON_TABLE
     from toolrunner import tool
 
-    from lsmkv.compaction import scheduler
+    from lsmkv.compaction import automatic
     from lsmkv_tool.sample_db import make_samples
 
-    scheduler.IDLE_SECONDS = 3600.0  # no idle compaction changes the sample
+    automatic.IDLE_SECONDS = 3600.0  # no idle compaction changes the sample
     shapes = {}
     with tempfile.TemporaryDirectory() as directory:
         make_samples(Path(directory))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import lsmkv
-from lsmkv.compaction import scheduler
+from lsmkv.compaction import automatic
 
 # The helper modules beside the tests (treetext, databases) are imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 def tables_stay():
     """No idle compaction: the shape of a tree must not depend on the speed of a test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheduler, "IDLE_SECONDS", 3600.0)
+        patch.setattr(automatic, "IDLE_SECONDS", 3600.0)
         yield
 
 

@@ -1,4 +1,4 @@
-"""Background threads live through any exception, and nobody waits for a dead one."""
+"""Background work lives through any exception, and nobody waits for a thread that does not run."""
 
 import threading
 
@@ -6,18 +6,18 @@ import pytest
 from waiting import wait_until
 
 import lsmkv
-from lsmkv.compaction import scheduler
+from lsmkv.compaction import status
 
 LIMIT = 20
 
 
-def fail_once(monkeypatch, owner, name, error=MemoryError):
+def fail_once(monkeypatch, owner, name, error=MemoryError, threads="lsmkv-"):
     """The next call of `owner.name` in a background thread raises. Returns an event: it has."""
     real = getattr(owner, name)
     raised = threading.Event()
 
     def call(*args, **kwargs):
-        if threading.current_thread().name.startswith("lsmkv-") and not raised.is_set():
+        if threading.current_thread().name.startswith(threads) and not raised.is_set():
             raised.set()
             raise error("injected")
         return real(*args, **kwargs)
@@ -43,85 +43,109 @@ def within_limit(work):
     return caught[0] if caught else None
 
 
-def alive(db):
-    return sorted(thread.name for thread in db._scheduler._threads if thread.is_alive())
-
-
 @pytest.fixture
 def db(path, monkeypatch):
-    monkeypatch.setattr(scheduler, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(status, "LONGEST_PAUSE", 0.05)
     db = lsmkv.open(path)
     yield db
     monkeypatch.undo()
     assert within_limit(db.close) is None
 
 
-@pytest.mark.parametrize("step", ["_attempt", "_update_pressure", "_failed", "_back_off"])
-def test_the_flush_thread_outlives_a_failed_step(db, monkeypatch, step):
-    threads = alive(db)
-    raised = fail_once(monkeypatch, db._scheduler, step)
-    if step == "_failed":
+@pytest.mark.parametrize("step", ["attempt", "update_pressure", "changed", "failed"])
+def test_a_flush_outlives_a_failed_step(db, monkeypatch, step):
+    raised = fail_once(monkeypatch, db._scheduler.status, step)
+    if step == "failed":
         fail_once(monkeypatch, db._jobs, "flush")
-    if step == "_back_off":  # comes after a failed step
-        fail_once(monkeypatch, db._scheduler, "_attempt")
     db[b"a"] = b"1"
-    error = within_limit(db.flush)
-    assert raised.is_set()
-    assert error is None or isinstance(error, MemoryError)
+    db.flush(wait=False)
+    wait_until(raised.is_set)
+    wait_until(lambda: not db._engine.immutables)
     db[b"b"] = b"2"
-    wait_until(lambda: within_limit(db.flush) is None)
-    assert alive(db) == threads
-    assert db.background.errors == (step != "_back_off")  # which would have counted it
+    assert within_limit(db.flush) is None
+    assert db.background.errors == 1
     assert dict(db) == {b"a": b"1", b"b": b"2"}
     assert len(db._versions.current.levels[0]) > 0
 
 
 @pytest.mark.parametrize("error", [MemoryError, OSError, ValueError])
-def test_the_log_thread_outlives_a_failed_log(db, monkeypatch, error):
-    threads = alive(db)
+def test_logs_made_ahead_outlive_a_failed_one(db, monkeypatch, error):
     raised = fail_once(monkeypatch, db._logs, "_create", error)
     db[b"a"] = b"1"
     db.flush()
     wait_until(raised.is_set)
     wait_until(lambda: not db._logs.short)
-    assert alive(db) == threads
 
 
-@pytest.mark.parametrize("step", ["_claim_next", "_attempt"])
-def test_the_compaction_thread_outlives_a_failed_step(db, monkeypatch, step):
-    threads = alive(db)
-    raised = fail_once(monkeypatch, db._scheduler, step)
+@pytest.mark.parametrize("step", [("compactions", "next_plan"), ("status", "attempt"), ("claims", "add")])
+def test_compaction_outlives_a_failed_step(db, monkeypatch, step):
+    owner, name = step
+    raised = fail_once(monkeypatch, getattr(db._scheduler, owner), name, threads="lsmkv-compact")
     for i in range(db.options.l0_compaction_trigger):
         db[b"%d" % i] = b"1"
         within_limit(db.flush)
     wait_until(raised.is_set)
     wait_until(lambda: within_limit(db._scheduler.wait_idle) is None)
-    assert alive(db) == threads
     assert not db._scheduler.claims.running
+    assert not db._versions.current.levels[0]
 
 
 def test_the_timer_outlives_a_failed_tick(path, monkeypatch):
-    monkeypatch.setattr(scheduler, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(status, "LONGEST_PAUSE", 0.05)
     with lsmkv.open(path, sync_interval_ms=1) as db:
-        threads = alive(db)
-        raised = fail_once(monkeypatch, db._scheduler, "_tick")
+        raised = fail_once(monkeypatch, db._scheduler.flusher, "sync")
         wait_until(raised.is_set)
         db[b"a"] = b"1"
         wait_until(lambda: db.stats().log.syncs > 0)
-        assert alive(db) == threads
 
 
-def test_nobody_waits_for_a_dead_flush_thread(path, monkeypatch):
-    monkeypatch.setattr(scheduler.Scheduler, "_flush_loop", lambda self: None)
-    db = lsmkv.open(path)
-    wait_until(lambda: "lsmkv-flush" not in alive(db))
-    db[b"a"] = b"1"
-    assert isinstance(within_limit(db.flush), lsmkv.Error)
-    assert isinstance(within_limit(lambda: db._scheduler.wait_for_room(1)), lsmkv.Error)
+def no_threads(monkeypatch):
+    """A limit of the system, or an interpreter that ends."""
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+
+
+def test_callers_flush_for_themselves_where_no_thread_can_be_started(path, monkeypatch):
+    """And no writer waits for a compaction that nobody runs."""
+    options = {"l0_compaction_trigger": 2, "l0_slowdown_trigger": 3, "l0_stop_trigger": 4, "write_buffer_size": 4096}
+    expected = {b"%04d" % i: b"v" * 100 for i in range(1000)}
+
+    def write():
+        for key, value in expected.items():
+            db[key] = value
+        db.flush()
+
+    db = lsmkv.open(path, **options)
+    with monkeypatch.context() as patch:
+        begin, failed = threading.Event(), []
+
+        def run():
+            begin.wait()
+            try:
+                write()
+            except BaseException as error:
+                failed.append(error)
+
+        writer = threading.Thread(target=run, daemon=True)
+        writer.start()
+        no_threads(patch)
+        begin.set()
+        writer.join(LIMIT)
+        assert not writer.is_alive(), "the writer hangs"
+        assert failed == []
+        assert len(db._versions.current.levels[0]) > options["l0_stop_trigger"]
+        assert "can't start" in db.background.last_error
+        patch.undo()
+    # Threads can be had again.
+    db.flush()
+    db._scheduler.wake()
+    db._scheduler.wait_idle()
+    assert len(db._versions.current.levels[0]) < options["l0_stop_trigger"]
+    assert dict(db) == expected
     assert within_limit(db.close) is None
-    monkeypatch.undo()
-    with lsmkv.open(path) as db:
-        assert db[b"a"] == b"1"
 
 
 def test_a_spare_log_outlives_a_failed_memtable(db, monkeypatch):

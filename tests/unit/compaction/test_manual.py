@@ -141,18 +141,20 @@ def test_a_superseded_compaction_does_not_claim_its_table_again(tmp_path, monkey
 
     monkeypatch.setattr(Jobs, "_run_plan", run_until_superseded)
     with lsmkv.open(tmp_path / "db", max_background_jobs=1) as db:
-        scheduler, rested_on = db._scheduler, [None]
-        rest, run, wait_change = scheduler._wait_for_work, db._manual.run, scheduler.wait_change
+        scheduler, looked_at = db._scheduler, [None]
+        next_plan, run, wait_change = scheduler.compactions.next_plan, db._manual.run, scheduler.wait_change
 
-        def idle_wait():
-            rested_on[0] = db._versions.current
-            return rest()
+        def looking():
+            plan = next_plan()
+            if plan is None:
+                looked_at[0] = db._versions.current
+            return plan
 
         def chosen(result=None):
-            wait_until(lambda: scheduler.claims.running or rested_on[0] is db._versions.current)
+            wait_until(lambda: scheduler.claims.running or looked_at[0] is db._versions.current)
             return result
 
-        monkeypatch.setattr(scheduler, "_wait_for_work", idle_wait)
+        monkeypatch.setattr(scheduler.compactions, "next_plan", looking)
         monkeypatch.setattr(db._manual, "run", lambda *a: chosen(run(*a)))
         monkeypatch.setattr(scheduler, "wait_change", lambda *a: chosen(wait_change(*a)))
         fill_and_delete_half(db, 1000)
@@ -209,7 +211,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         version = tree("L0: 9[a-z] 8[a-z]\n" + below)
         steps = steps_of(db)
         steps._level = 1
-        db._scheduler.stalls.pressure = Pressure(0, True)
+        db._scheduler.status.stalls.pressure = Pressure(0, True)
         merge, step = "compact L0->L1 [9,8 + 1,2] manual", "compact L1->L2 [1,2 + 3,4] manual"
         assert [str(pick(steps, version, [])) for _ in range(2)] == [merge, step]
         steps._after = b""
@@ -218,7 +220,7 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
         assert [str(pick(steps, version, [running])) for _ in range(3)] == [merge] * 3
         assert str(pick(steps, version, [])) == step
         steps._after = b""
-        db._scheduler.stalls.pressure = Pressure(0, False)
+        db._scheduler.status.stalls.pressure = Pressure(0, False)
         assert str(pick(steps, version, [])) == step
 
 
@@ -232,11 +234,11 @@ def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_superseded(tmp_path,
         with scheduler.versions.lock:
             scheduler.claims.add(merge)
             for stopped in (True, False):
-                scheduler.stalls.pressure = Pressure(0, stopped)
+                scheduler.status.stalls.pressure = Pressure(0, stopped)
                 db._manual._wait_unblocked(wanted, EVERYTHING)
                 assert len(superseded) == (not stopped)
             scheduler.claims.running.clear()
-            scheduler.stalls.pressure = Pressure(0, False)
+            scheduler.status.stalls.pressure = Pressure(0, False)
             scheduler.jobs.forget(merge)
 
 

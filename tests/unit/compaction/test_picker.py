@@ -234,7 +234,7 @@ def test_dead_tables_are_dropped_first():
 
 def test_a_dead_table_that_a_plan_reads_is_left_to_it():
     text = "L1: 1[a-f] 2[g-k] 3[l-z]"
-    running = CompactionPlan(Kind.COMPACT, 1, 2, upper=tree(text).levels[1][:1])
+    running = CompactionPlan(PlanKind.COMPACT, 1, 2, upper=tree(text).levels[1][:1])
     assert picked(text, [running], dead(1, 2)) == "drop L1->L1 [2] covered"
     assert picked(text, [running], dead(1)) is None
 

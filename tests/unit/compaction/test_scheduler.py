@@ -9,7 +9,7 @@ import time
 import pytest
 
 import lsmkv
-from lsmkv.compaction import scheduler
+from lsmkv.compaction import automatic
 from lsmkv.compaction.picker import l0_worth_merging
 
 
@@ -112,7 +112,7 @@ def test_closing_ends_a_manual_compaction(tmp_path):
 
 @pytest.mark.parametrize(("young", "merged"), [(2000, True), (20, False)])
 def test_an_idle_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_path, monkeypatch, young, merged):
-    monkeypatch.setattr(scheduler, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(automatic, "IDLE_SECONDS", 0.05)
     with lsmkv.open(tmp_path / "db", level_size_ratio=4) as db:
         for i in range(4000):
             db[b"%06d" % i] = b"old%d" % i

@@ -90,12 +90,29 @@ def test_closing_creates_no_log(path, wal, monkeypatch):
     assert len(made) == 1  # the one that the next open finds
 
 
-def test_threads_end_with_the_database(path):
+def test_threads_end_with_the_last_database(tmp_path):
     before = set(threading.enumerate())
-    db = lsmkv.open(path, max_background_jobs=4, stats_export=True)
-    assert len(set(threading.enumerate()) - before) >= 4
-    db.close()
+    first, second = (lsmkv.open(tmp_path / name, stats_export=True) for name in "ab")
+    for db in (first, second):
+        fill(db)
+        db.flush(wait=False)
+        db._scheduler.wait_idle()
+    started = set(threading.enumerate()) - before
+    assert {"lsmkv-flush", "lsmkv-timer"} <= {thread.name for thread in started}
+    first.close()
+    second.flush(wait=False)
+    second._scheduler.wait_idle()
+    assert set(threading.enumerate()) - before
+    second.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_an_idle_database_has_no_thread_of_its_own(tmp_path):
+    before = set(threading.enumerate())
+    with lsmkv.open(tmp_path / "db") as db:
+        fill(db)
+        assert list(db)
+        assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("make", ["iterator", "cursor", "snapshot"])
@@ -110,12 +127,11 @@ def test_an_iterator_that_no_database_made_is_closed(db, make):
 
 
 def test_the_thread_of_a_finished_compact_range_is_forgotten(db):
-    known = len(db._scheduler._threads)
     for _ in range(10):
         db.compact_range(wait=False)
         while [thread for thread in threading.enumerate() if thread.name == "lsmkv-compact-range"]:
             time.sleep(0.001)
-    assert len(db._scheduler._threads) <= known + 1
+    assert len(db._scheduler.unattended.threads) <= 1
 
 
 def allow_threads(monkeypatch, count):
@@ -130,19 +146,34 @@ def allow_threads(monkeypatch, count):
     monkeypatch.setattr(threading.Thread, "start", start_or_not)
 
 
-@pytest.mark.parametrize("count", range(4))
-def test_an_open_without_its_threads_fails_and_leaves_nothing_running(path, monkeypatch, count):
+@pytest.mark.parametrize("options", [{"sync_interval_ms": 10}, {"stats_export": True}])
+def test_an_open_without_the_timer_that_it_needs_fails_and_leaves_nothing_running(path, monkeypatch, options):
     with lsmkv.open(path) as db:
         fill(db, 50)
     before = set(threading.enumerate())
     with monkeypatch.context() as few:
-        allow_threads(few, count)
+        allow_threads(few, 0)
         with pytest.raises(RuntimeError, match="can't start") as caught:
-            lsmkv.open(path, max_background_jobs=4)
+            lsmkv.open(path, **options)
     assert set(threading.enumerate()) <= before
-    with lsmkv.open(path) as db:  # while the error still refers to the first one
+    with lsmkv.open(path, **options) as db:  # while the error still refers to the first one
         assert len(db) == 50
     del caught
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_a_session_that_gets_few_threads_does_its_work(path, monkeypatch, count):
+    before = set(threading.enumerate())
+    with monkeypatch.context() as few:
+        allow_threads(few, count)
+        with lsmkv.open(path, max_background_jobs=4, write_buffer_size=8192, l0_compaction_trigger=2) as db:
+            fill(db)
+            db.flush()
+            assert len(db) == 500
+    assert set(threading.enumerate()) <= before
+    assert lsmkv.verify(path)
+    with lsmkv.open(path) as db:
+        assert len(db) == 500
 
 
 def test_manual_work_is_done_even_if_no_thread_can_be_started(path, monkeypatch):

@@ -196,7 +196,7 @@ def test_a_rotation_during_the_append_is_in_what_is_published(db, path, model, m
             rotated.append(True)
             db.put(b"during", b"1")
             with db._engine.exclusive():
-                db._scheduler.rotate()
+                db._scheduler.flusher.rotate()
             db.put(b"afterwards", b"2")
         write_all(fd, data, name)
 
@@ -317,7 +317,7 @@ def test_a_flush_keeps_the_log_of_every_memtable_that_waits(path, monkeypatch):
             for key in (b"b", b"c")[len(seen) * 2 :]:
                 db[key] = b""
                 with engine.exclusive():
-                    db._scheduler.rotate()
+                    db._scheduler.flusher.rotate()
             return outcome
 
         def watch(*args, **kwargs):

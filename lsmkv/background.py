@@ -1,0 +1,229 @@
+"""The background threads of the process, shared by all open databases.
+
+A database has tasks (`Task`) in three lanes: flushes, compactions, and housekeeping (logs made ahead, periodic work).
+Each lane has its own threads, so a flush never waits behind a compaction. A thread starts when a task is due and no
+thread is idle, up to the limit of the lane; one idle thread per lane stays. One more thread, the timer, offers tasks
+after a delay. An idle database wakes no thread. The threads end with the last database.
+
+`lsmkv_ext.port.lanes` has the queues. No lock is involved.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from lsmkv_ext.port.finalization import is_finalizing, start_thread
+from lsmkv_ext.port.lanes import Lane, TaskState, Timer, Users, Worker
+from lsmkv_ext.port.section import section
+
+log = logging.getLogger("lsmkv")
+
+# Threads of a lane for short work. If a bad disk blocks one database, and fewer than this many, the others go on.
+SHORT_LIMIT = 8
+# Compaction threads, unless there are more cores or a database asks for more.
+COMPACTION_LIMIT = 4
+# The shortest pause after a failure.
+FIRST_PAUSE = 0.05
+# Until a task is tried again for which no thread could be started.
+START_PAUSE = 1.0
+
+
+class Pool:
+    """Three lanes, a timer, and their threads. `enter` returns the pool of the process."""
+
+    def __init__(self) -> None:
+        self.timer = Timer()
+        self.flush = Lane(self.timer, SHORT_LIMIT)
+        self.compaction = Lane(self.timer, max(COMPACTION_LIMIT, os.cpu_count() or 1))
+        self.housekeeping = Lane(self.timer, SHORT_LIMIT)
+        self.databases = Users()
+        self.threads: list[threading.Thread] = []
+        self._timer_started = False
+
+    def start_worker(self, lane: Lane, name: str) -> None:
+        """Starts a thread that `lane` has counted. Raises RuntimeError if the lane has none."""
+        try:
+            self.start_timer()
+            self._start(name, partial(section, _work, lane))
+        except BaseException as error:
+            lane.not_started()
+            if lane.workers and isinstance(error, RuntimeError):
+                return
+            raise
+
+    def start_timer(self) -> None:
+        """Alarms ring from now on. Raises RuntimeError if no thread can be started."""
+        if not self._timer_started:
+            self._timer_started = True
+            try:
+                self._start("timer", partial(section, _ring, self.timer))
+            except BaseException:
+                self._timer_started = False
+                raise
+
+    def _start(self, name: str, target: Callable[[], None]) -> None:
+        # Daemon: the interpreter's exit must not wait for it before our exit hook closes the databases.
+        thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
+        self._forget_ended()
+        # Before the start: a thread that runs is always known.
+        self.threads.append(thread)
+        try:
+            start_thread(thread)
+        except BaseException:
+            self.threads.remove(thread)
+            raise
+
+    def _forget_ended(self) -> None:
+        for thread in list(self.threads):
+            if thread.ident is not None and not thread.is_alive():
+                with suppress(ValueError):  # another thread was faster
+                    self.threads.remove(thread)
+
+    def end(self) -> None:
+        """Ends the threads, which have nothing left to do, and joins them, except the calling one."""
+        for each in (self.flush, self.compaction, self.housekeeping, self.timer):
+            each.end()
+        for thread in list(self.threads):
+            if thread.ident not in (None, threading.get_ident()):
+                thread.join()
+
+
+class Task(TaskState):
+    """Work of one database that a thread of the lane runs whenever it was woken.
+
+    `run(pause)` returns the seconds to pause before the next run, 0.0 for none; `pause` is what the last run returned.
+    A wake does not cut a pause short. If `run` raises, `failed(error, pause)` reports the error and returns the pause.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        lane: Lane,
+        name: str,
+        run: Callable[[float], float],
+        failed: Callable[[BaseException, float], float],
+        limit: int = 1,
+    ) -> None:
+        super().__init__(lane, limit)
+        self._pool = pool
+        self._name = name
+        self._run = run
+        self._failed = failed
+        self._pause = 0.0
+
+    def wake(self) -> None:
+        """Asks for a run. Raises RuntimeError if no thread can be started for it; the task waits for the next wake."""
+        self._call_thread(woken=True)
+
+    def _call_thread(self, woken: bool) -> None:
+        if not is_finalizing() and self.offer(woken):
+            self._pool.start_worker(self.lane, self._name)
+
+    def help(self) -> bool:
+        """Runs the task in this thread, if it is not paused or run by others. Returns whether it did."""
+        if not self.begin():
+            return False
+        self.perform()
+        with suppress(RuntimeError):  # the next wake tries again
+            self._call_thread(woken=False)
+        return True
+
+    def perform(self) -> None:
+        """Runs the task in a thread that is a runner. Raises no error: callers wait for what the thread does next."""
+        pause = FIRST_PAUSE
+        try:
+            pause = self._attempt()
+        finally:
+            self._pause = pause
+            self.finish(pause)
+
+    def _attempt(self) -> float:
+        try:
+            return self._run(self._pause)
+        except KeyboardInterrupt:  # in the main thread, which helps where no other thread can be started
+            raise
+        except BaseException as error:
+            return self._report(error)
+
+    def _report(self, error: BaseException) -> float:
+        try:
+            return max(self._failed(error, self._pause), FIRST_PAUSE)
+        except BaseException:
+            return FIRST_PAUSE  # too little memory even for the report
+
+
+def _work(lane: Lane) -> None:
+    """A thread of a lane. It lives through any exception: callers wait for what it does."""
+    worker = task = None
+    while True:
+        try:
+            worker = worker or Worker()
+            task = lane.take(worker)
+            if task is None:
+                return
+            if isinstance(task, Task):
+                task.perform()
+            else:
+                worker.wait()
+        except BaseException:
+            # Too little memory even for a call.
+            if isinstance(task, Task):
+                task.finish(FIRST_PAUSE)
+            time.sleep(FIRST_PAUSE)
+        task = None  # nothing is kept alive by an idle thread
+
+
+def _ring(timer: Timer) -> None:
+    """The thread of the timer."""
+    while not timer.ended:
+        try:
+            task = timer.ring()
+            if isinstance(task, Task):
+                _wake(task)
+            else:
+                timer.sleep()
+        except BaseException:
+            time.sleep(FIRST_PAUSE)  # too little memory even for a call
+
+
+def _wake(task: Task) -> None:
+    try:
+        task.wake()
+    except BaseException as error:
+        task.wake_after(START_PAUSE)
+        log.warning("background work waits: %s", error)
+
+
+# GIL-protected: _pool
+_pool = Pool()
+
+
+def enter(compactions: int) -> Pool:
+    """The pool for a database that is being opened and may run so many compactions at once. `leave` it at the end."""
+    global _pool
+    pool = _pool
+    while not pool.databases.enter():
+        pool = _pool = Pool()
+    pool.compaction.raise_limit(compactions)
+    return pool
+
+
+def leave(pool: Pool) -> None:
+    """The tasks of the database are closed. After the last database the threads end."""
+    if pool.databases.leave():
+        pool.end()
+
+
+def _start_over() -> None:
+    """In a forked child: the threads are the parent's."""
+    global _pool
+    _pool = Pool()
+
+
+os.register_at_fork(after_in_child=_start_over)

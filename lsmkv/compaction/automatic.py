@@ -1,0 +1,107 @@
+"""Automatic compaction: which plan comes next, and what running one leaves behind.
+
+The fields are guarded by the version set's `lock`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from lsmkv.compaction.claims import Claim, Claims
+from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.picker import CompactionPlan, Hints, l0_worth_merging
+from lsmkv.compaction.status import Status
+from lsmkv.errors import ClosedError, CorruptionError, Error
+from lsmkv.options import Options
+from lsmkv.version.version import Version
+
+# How often dropped tables are checked while readers hold some of them.
+GARBAGE_INTERVAL = 0.5
+IDLE_SECONDS = 0.1
+
+
+class AutomaticCompaction:
+    def __init__(self, status: Status, jobs: Jobs, claims: Claims, hints: Callable[[Version, Options], Hints]) -> None:
+        self._status = status
+        self._versions = status.versions
+        self._jobs = jobs
+        self._claims = claims
+        self._hints = hints
+
+    # Picking -----------------------------------------------------------------------------------------------
+
+    def choose(self) -> CompactionPlan | None:
+        """The next plan, or None. The lock is held."""
+        if self._claims.suspended:
+            return None
+        return self._claims.choose(self._read_hints())
+
+    def _read_hints(self) -> Hints:
+        return self._hints(self._versions.current, self._versions.options)
+
+    def next_plan(self) -> CompactionPlan | None:
+        """The plan to run now, or None. The lock is held."""
+        if self._status.stopping or self._versions.engine.refusal is not None:
+            return None
+        self._versions.collect_garbage()
+        return self.choose() or self._choose_idle()
+
+    def _choose_idle(self) -> CompactionPlan | None:
+        idle = self._idle_in()
+        if idle is None or idle > 0.0 or self._versions.engine.immutables:
+            return None
+        return self._claims.choose_idle(self._read_hints())
+
+    def _idle_in(self) -> float | None:
+        """Seconds until an idle compaction may run if nothing changes; None if there is none."""
+        if self._claims.suspended:
+            return None
+        if not l0_worth_merging(self._versions.current, self._versions.options, self._read_hints().covered):
+            return None
+        return self._status.changed_at + IDLE_SECONDS - time.monotonic()
+
+    def look_again_in(self) -> float | None:
+        """Seconds until `next_plan` may find something although nothing changed. None: never."""
+        with self._versions.lock:
+            if self._versions.engine.refusal is not None:
+                return None
+            idle = self._idle_in()
+            if idle is not None and idle > 0.0:
+                return idle
+            return GARBAGE_INTERVAL if self._versions.waiting_for_readers else None
+
+    # Running -----------------------------------------------------------------------------------------------
+
+    def run(self, claim: Claim, pause: float) -> float:
+        """Runs a claimed plan. Returns the seconds to wait before the next one."""
+        try:
+            return self._status.attempt("compaction", str(claim.plan), partial(self.run_claimed, claim), pause)
+        finally:
+            # Again: the attempt may have failed before it ran the plan.
+            with self._versions.lock:
+                self._claims.remove(claim)
+
+    def run_claimed(self, claim: Claim, parts: int = 1) -> None:
+        """Runs a plan in up to `parts` threads and removes its claim."""
+        try:
+            result = self._jobs.run(claim.plan, claim.shifts, parts)
+            with self._versions.lock:
+                self._status.counters.done(claim.plan, result)
+        except CorruptionError as error:
+            with self._versions.lock:
+                self._claims.mark_damaged(claim.plan, error)
+                if self._claims.damaged:
+                    self._status.errors["damage"] = error
+            raise
+        except Error as error:
+            if self._jobs.cancelled:
+                raise ClosedError("the database is being closed") from error
+            raise
+        finally:
+            with self._versions.lock:
+                self._claims.remove(claim)
+                self._jobs.forget(claim.plan)
+                self._status.update_pressure()
+                self._status.changed()

@@ -1,0 +1,176 @@
+"""What the background work of one database has come to: its errors and counters, the pressure on writers, and the
+condition on which callers wait for it.
+
+All state is guarded by the version set's `lock`. Nobody waits in the main thread, where an interrupt could strike
+inside the wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from lsmkv.compaction.counters import Counters
+from lsmkv.compaction.jobs import Jobs, Superseded
+from lsmkv.compaction.stalls import Pressure, Stalls, pressure
+from lsmkv.errors import ClosedError, CorruptionError, IOError, ReadOnlyError
+from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.engine import Engine
+from lsmkv_ext.port.finalization import Condition
+
+log = logging.getLogger("lsmkv")
+
+# Errors after which the same work may succeed later: nothing was lost, only refused.
+TRANSIENT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+
+class Status:
+    def __init__(self, versions: VersionSet, jobs: Jobs) -> None:
+        self.versions = versions
+        self.condition = Condition(versions.lock)
+        self.counters: Counters = Counters()
+        self.stalls = Stalls(partial(_hold_back, versions.engine))
+        # The last error of "flush" and "compaction", until one succeeds; of "damage", the last table found corrupt.
+        self.errors: dict[str, BaseException] = {}
+        self.stopping = False
+        self.changed_at = time.monotonic()
+        # They wake the tasks that have something to do. Set while the database has tasks in the background.
+        self.wake_flush: Callable[[], None] | None = None
+        self.wake_compaction: Callable[[], None] | None = None
+        self._jobs = jobs
+
+    def rotated(self) -> None:
+        """There is a memtable to flush."""
+        self.changed_at = time.monotonic()
+        self._wake(self.wake_flush)
+
+    def changed(self) -> None:
+        """The tree or the running plans changed. Waiting callers look again, and so does automatic compaction."""
+        with self.versions.lock:
+            self.changed_at = time.monotonic()
+            self.condition.notify_all()
+            self._wake(self.wake_compaction)
+
+    def _wake(self, wake: Callable[[], None] | None) -> None:
+        if wake is None or self.versions.engine.refusal is not None:
+            return
+        try:
+            wake()
+        except (RuntimeError, MemoryError) as error:
+            self._no_thread(error)
+
+    def quiesce(self) -> None:
+        """The database is about to close: wakes nothing any more."""
+        self.wake_flush = self.wake_compaction = None
+
+    def stop(self) -> None:
+        """Waiting callers raise ClosedError from now on."""
+        self.quiesce()
+        with self.versions.lock:
+            self.stopping = True
+            self.condition.notify_all()
+
+    def reset_counters(self) -> None:
+        with self.versions.lock:
+            self.counters = Counters()
+
+    # Errors ------------------------------------------------------------------------------------------------
+
+    def attempt(self, kind: str, what: str, work: Callable[[], None], pause: float) -> float:
+        """Runs `work`. Returns the seconds to wait before the next try, 0 if it succeeded or must not be retried."""
+        try:
+            work()
+        except Superseded as superseded:
+            log.debug("%s", superseded)
+            return 0.0
+        except Exception as error:
+            return self.failed(kind, what, error, pause)
+        with self.versions.lock:
+            if self.errors.pop(kind, None) is not None:
+                self.update_pressure()
+        return 0.0
+
+    def failed(self, kind: str, what: str, error: BaseException, pause: float) -> float:
+        """Reports an error; after one that is not transient, writes are refused. Returns the seconds to wait."""
+        if self._jobs.cancelled or isinstance(error, ReadOnlyError):
+            return 0.0
+        corrupt = isinstance(error, CorruptionError)
+        transient = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in TRANSIENT)
+        if not corrupt and not transient:
+            # Before the error is published: a caller that sees it must find writes refused.
+            self.versions.engine.refuse(error)
+        self._publish(kind, what, error)
+        if corrupt:
+            log.error("%s failed: %s", what, error)
+            return LONGEST_PAUSE
+        if transient:
+            pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+            log.warning("%s failed, next try in %.2f s: %s", what, pause, error)
+            return pause
+        log.error("%s failed", what, exc_info=error)
+        return 0.0
+
+    def helper_failed(self, what: str, error: BaseException, pause: float) -> float:
+        """For work that callers can do without."""
+        log.warning("%s failed, next try in %.2f s: %r", what, LONGEST_PAUSE, error)
+        with self.versions.lock:
+            self.counters.failed(what, error)
+        return LONGEST_PAUSE
+
+    def _no_thread(self, error: BaseException) -> None:
+        """No thread can be started for a task: callers flush for themselves, and nobody waits for a compaction."""
+        if "compaction" not in self.errors:
+            log.warning("%s: background work waits: %s", self.versions.directory, error)
+            self._publish("compaction", "starting a thread", error)
+
+    def _publish(self, kind: str, what: str, error: BaseException) -> None:
+        with self.versions.lock:
+            self.counters.failed(what, error)
+            self.errors[kind] = error
+            self.update_pressure()
+            self.condition.notify_all()
+
+    def check(self, *kinds: str) -> None:
+        """Raises the error that keeps work of these kinds from being done."""
+        self.versions.engine.require_writable()
+        for kind in kinds:
+            if kind in self.errors:
+                raise _copy_of(self.errors[kind])
+        if self.stopping:
+            raise ClosedError("the database is being closed")
+
+    def forget(self, *kinds: str) -> None:
+        """An old error may be over: the next try decides."""
+        with self.versions.lock:
+            for kind in kinds:
+                self.errors.pop(kind, None)
+
+    # Back pressure -----------------------------------------------------------------------------------------
+
+    def update_pressure(self) -> None:
+        with self.versions.lock:
+            now = pressure(self.versions.current, self.versions.options)
+            if "damage" in self.errors or "compaction" in self.errors:
+                # L0 may never shrink again: stopped writers would wait for ever.
+                now = Pressure(now.delay_ns, False)
+            self.stalls.update(now, self.counters)
+
+
+def _hold_back(engine: Engine, pressure: Pressure) -> None:
+    engine.set_delay(pressure.delay_ns)
+    engine.set_stopped(pressure.stopped)
+
+
+def _copy_of(error: BaseException) -> BaseException:
+    """A fresh exception of the same type: one object must not be raised in several threads."""
+    if isinstance(error, OSError):
+        return IOError(error.errno, error.strerror, error.filename)
+    if isinstance(error, CorruptionError):
+        return CorruptionError(str(error))
+    return error
