@@ -125,10 +125,10 @@ class Database(Store):
     def reader(self):
         if not self._log:
             return None
-        if self._reader is None:
-            self._reader = lsmkv.open(self.path, "r")
         while True:
             try:
+                if self._reader is None:
+                    self._reader = lsmkv.open(self.path, "r")
                 self._reader.refresh()
                 return list(self._reader.items())
             except lsmkv.Error as error:
