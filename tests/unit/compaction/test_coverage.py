@@ -10,7 +10,7 @@ from tables import write_table
 from waiting import wait_until
 
 import lsmkv
-from lsmkv.compaction import scheduler
+from lsmkv.compaction import automatic
 from lsmkv_ext.compaction.coverage import covered
 from lsmkv_ext.table.table import Table
 
@@ -151,7 +151,7 @@ def test_a_database_reopened_after_clear_gives_its_space_back(path):
 
 def test_a_deleted_range_gives_its_space_back(db, path, monkeypatch):
     """The tables at its ends are merged when the database is idle; its range tombstone goes with them."""
-    monkeypatch.setattr(scheduler, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(automatic, "IDLE_SECONDS", 0.01)
     fill(db)
     before = table_bytes(path)
     db.delete_range(key(100), key(4900))
