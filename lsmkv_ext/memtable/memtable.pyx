@@ -117,6 +117,9 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
     d.span.stop = p + start_len
     d.span.stop_len = <uint32_t>stop_len
     d.span.seq = seq
+    d.chunk = m.last
+    d.offset = m.last.used
+    d.n_entries = m.n_entries
     d.older = m.range_tombstones
     if seq < m.min_seq:
         m.min_seq = seq
@@ -180,7 +183,8 @@ cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint
 
 
 cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil:
-    return latest_order(&m.latest, m.first, &m.n_entries, chunk, offset)
+    cdef MemRangeTombstone* newest = <MemRangeTombstone*>lsm_load_ptr(<void**>&m.range_tombstones)
+    return latest_order(&m.latest, m.first, &m.n_entries, chunk, offset, newest)
 
 
 # --- owner -----------------------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 # The sorted order of a memtable, made on demand.
 #
 # A request sorts the entries appended since the last one into a new run, and merges runs of similar size: a scan after each put
-# stays cheap, and a flush sorts everything once, without the GIL. Runs and orders are immutable and reference counted. They
+# stays cheap, and a flush sorts everything once, without the GIL. Entries before a range tombstone become a run of their own: one
+# that is older as a whole can be skipped. Runs and orders are immutable and reference counted. They
 # point into the arena, so they are valid only while the memtable lives.
 
 from libc.stdint cimport uint64_t
 
 from lsmkv_ext.memtable.arena cimport ArenaChunk
 from lsmkv_ext.memtable.sort cimport SortItem
+from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
 
 ctypedef struct MemRun:         # sorted by (key, newest first); shared by orders
@@ -33,10 +35,10 @@ ctypedef struct LatestOrder:    # embedded in the memtable
     pthread_mutex_t mutex       # guards `order`; held while sorting
     MemOrder* order             # owns a reference; NULL before the first request
 
-# An order of at least the entries before (chunk, offset), which the caller releases. `n_entries` is the arena's entry count.
-# NULL if out of memory.
+# An order of at least the entries before (chunk, offset), which the caller releases. `n_entries` is the arena's entry count,
+# `newest` the newest range tombstone or NULL. NULL if out of memory.
 cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
-                            size_t offset) noexcept nogil
+                            size_t offset, const MemRangeTombstone* newest) noexcept nogil
 cdef void mem_order_release(MemOrder* order) noexcept nogil     # NULL is fine
 
 # Walks one run at a snapshot: each key once, its newest visible version.

@@ -10,6 +10,7 @@ from lsmkv_ext.port.pthread cimport pthread_mutex_lock, pthread_mutex_unlock
 cdef enum:
     SETTLED = 64                # entries after which a shorter common prefix is applied to all items only at the end
     PREFETCH_DISTANCE = 6       # entries
+    MAX_CUTS = 8                # range tombstones at which one request cuts the order
 
 
 # --- runs and orders -------------------------------------------------------------------------------------------------
@@ -222,24 +223,46 @@ cdef MemRun* run_of_new(const MemOrder* old, ArenaChunk* first, uint64_t n_entri
     return run_build(old.chunk, old.offset, chunk, offset, n_entries)
 
 
+cdef bint extend(LatestOrder* latest, ArenaChunk* first, uint64_t n_entries, ArenaChunk* chunk, size_t offset) noexcept nogil:
+    """Makes the order reach (chunk, offset), which `n_entries` entries precede. False without memory. The mutex is held."""
+    cdef MemOrder* old = latest.order
+    cdef MemOrder* order = NULL
+    cdef MemRun* fresh = run_of_new(old, first, n_entries, chunk, offset)
+    if fresh == NULL:
+        return False
+    order = order_extend(old, fresh, chunk, offset) if fresh.n else order_keep(old, fresh, chunk, offset)
+    if order == NULL:
+        return False
+    if order != old:
+        latest.order = order
+        mem_order_release(old)
+    return True
+
+
+cdef bint reaches(const LatestOrder* latest, ArenaChunk* chunk, size_t offset) noexcept nogil:
+    return latest.order != NULL and covers(latest.order, chunk, offset)
+
+
+cdef bint cut_at(LatestOrder* latest, ArenaChunk* first, const MemRangeTombstone* d, int most) noexcept nogil:
+    """Ends a run at each of the newest range tombstones that the order does not reach, oldest first."""
+    if d == NULL or most == 0 or reaches(latest, d.chunk, d.offset):
+        return True
+    return (cut_at(latest, first, d.older, most - 1)
+            and extend(latest, first, d.n_entries, d.chunk, d.offset))
+
+
 cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
-                            size_t offset) noexcept nogil:
-    cdef MemOrder* order
-    cdef MemOrder* old
-    cdef MemRun* fresh
+                            size_t offset, const MemRangeTombstone* newest) noexcept nogil:
+    cdef MemOrder* order = NULL
+    cdef bint made
     pthread_mutex_lock(&latest.mutex)
-    old = order = latest.order
+    made = cut_at(latest, first, newest, MAX_CUTS)
     # A newer order will do: iterators compare sequence numbers.
-    if old == NULL or not covers(old, chunk, offset):
+    if made and not reaches(latest, chunk, offset):
         # The count is read after (chunk, offset), so it is never too small.
-        fresh = run_of_new(old, first, lsm_load64(n_entries), chunk, offset)
-        order = NULL
-        if fresh != NULL:
-            order = order_extend(old, fresh, chunk, offset) if fresh.n else order_keep(old, fresh, chunk, offset)
-        if order != NULL and order != old:
-            latest.order = order
-            mem_order_release(old)
-    if order != NULL:
+        made = extend(latest, first, lsm_load64(n_entries), chunk, offset)
+    if made:
+        order = latest.order
         lsm_fetch_add32(&order.refs, 1)
     pthread_mutex_unlock(&latest.mutex)
     return order

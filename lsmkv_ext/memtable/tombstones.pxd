@@ -9,6 +9,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from lsmkv_ext.memtable.arena cimport ArenaChunk
+
 ctypedef struct Span:           # keys are borrowed from the range tombstones
     const char* start
     const char* stop
@@ -19,6 +21,9 @@ ctypedef struct Span:           # keys are borrowed from the range tombstones
 ctypedef struct MemRangeTombstone:
     MemRangeTombstone* older
     Span span
+    ArenaChunk* chunk           # the end of the arena when it was written: all entries before are older
+    size_t offset
+    uint64_t n_entries          # before it
 
 ctypedef struct RangeNode:
     RangeNode* before           # the node of older range tombstones, or NULL

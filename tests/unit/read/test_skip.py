@@ -133,10 +133,29 @@ def test_newer_entries_in_the_range_are_kept(db, model, place):
     assert check(db, model) < FEW
 
 
-def test_newer_entries_in_the_same_source_are_kept(db, model):
+def test_newer_entries_in_the_same_memtable_are_kept(db, model):
     put(db, model, range(N))
     delete_range(db, model, key(10), key(N - 10))
     put(db, model, range(0, N, 250), b"newer")
+    delete_range(db, model, key(20), key(30))
+    put(db, model, range(0, N, 300), b"newer")
+    assert check(db, model) < FEW
+
+
+def test_newer_entries_in_the_same_run_are_kept(db, model):
+    """So many of them that the runs of the memtable are merged."""
+    put(db, model, range(N))
+    delete_range(db, model, key(10), key(N - 10))
+    put(db, model, range(0, N, 2), b"newer")
+    check(db, model)
+
+
+def test_many_range_tombstones_among_the_entries(db, model):
+    for i in range(100):
+        put(db, model, range(30 * i, 30 * i + 30))
+        delete_range(db, model, key(30 * i), key(30 * i + 20))
+    check(db, model)
+    db.flush()
     check(db, model)
 
 
