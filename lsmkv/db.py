@@ -420,7 +420,14 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.closed
         True
         """
-        uninterruptible(lambda: self._shut(flush=True))
+        if self._scheduler.flusher.runs_here:
+            # A finalizer runs inside a flush of this database, which `close` would wait for.
+            self._shut_elsewhere()
+        else:
+            uninterruptible(lambda: self._shut(flush=True))
+
+    def _shut_elsewhere(self) -> None:
+        threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
 
     def _close_at_exit(self) -> None:
         # Acknowledged writes are in the log; writing tables would only delay the exit.
@@ -485,7 +492,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         try:
             if self._scheduler.owns_this_thread():
                 # Collected in a background thread, which cannot wait for itself.
-                threading.Thread(target=self._shut, args=(True,), name="lsmkv-close").start()
+                self._shut_elsewhere()
             else:
                 self._shut(flush=True)
         finally:

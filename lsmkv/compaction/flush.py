@@ -10,6 +10,7 @@ from lsmkv.background import Task
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.status import Status
+from lsmkv.errors import Error
 from lsmkv.log_supply import LogSupply
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import is_finalizing
@@ -19,8 +20,8 @@ WAIT_INTERVAL = 0.5
 
 
 class Flusher:
-    """The flushes of one database. A caller that waits for one runs it in its own thread if no other thread has begun:
-    it depends on no thread of the background.
+    """The flushes of one database. A caller that waits for one runs it in its own thread if no other thread does: it
+    depends on no thread of the background.
     """
 
     def __init__(self, status: Status, jobs: Jobs, logs: LogSupply) -> None:
@@ -31,6 +32,12 @@ class Flusher:
         self._engine = status.versions.engine
         self._jobs = jobs
         self._logs = logs
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this thread runs a flush."""
+        task = self.task
+        return task is not None and task.runs_here
 
     # Rotation ----------------------------------------------------------------------------------------------
 
@@ -81,17 +88,22 @@ class Flusher:
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         self._status.forget("flush")
-        task = self.task
+        task, patient = self.task, True
         if task is not None:
             task.hurry()
+            patient = task.expected  # for one interval: it may be queued behind others that hang
         while not self._look(done):
-            if task is None or not task.help():
+            if patient or task is None or not task.help():
                 self._wait_for_change(done)
+            patient = False
 
     def _look(self, done: Callable[[], bool]) -> bool:
         if done():
             return True
         self._status.check("flush")
+        if self.runs_here:
+            # In a finalizer or a log handler.
+            raise Error("a flush cannot wait for itself")
         if is_finalizing():
             # A thread that was at it has stopped for good.
             self._flush(list(self._engine.immutables))
