@@ -22,8 +22,8 @@ WAIT_INTERVAL = 0.5
 
 
 class Flusher:
-    """The flushes of one database. A caller that waits for one runs it in its own thread if no other thread has begun:
-    it depends on no thread of the background.
+    """The flushes of one database. A caller that waits for one runs it in its own thread if no other thread does: it
+    depends on no thread of the background.
     """
 
     def __init__(self, status: Status, jobs: Jobs, logs: LogSupply) -> None:
@@ -96,12 +96,14 @@ class Flusher:
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         self._status.forget("flush")
-        task = self.task
+        task, expected = self.task, True
         if task is not None:
             task.hurry()
+            expected = task.expected  # for one interval: it may be queued behind others that hang
         while not self._look(done):
-            if task is None or not task.help():
+            if expected or task is None or not task.help():
                 self._wait_for_change(done)
+            expected = False
 
     def _look(self, done: Callable[[], bool]) -> bool:
         if done():

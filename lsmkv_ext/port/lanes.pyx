@@ -102,12 +102,18 @@ cdef class TaskState:
     cdef bint runnable(self) noexcept:
         return not self.paused and not self.closed and self.running < self.limit
 
-    cdef bint runs_here(self) noexcept:
+    cdef int runner(self) noexcept:
+        """The index of this thread among the runners, or -1."""
         cdef int i
         for i in range(self.running):
             if self.runners[i] == PyThread_get_thread_ident():
-                return True
-        return False
+                return i
+        return -1
+
+    @property
+    def expected(self):
+        """Whether a thread runs the task or will come for it."""
+        return self.running > 0 or (self.queued and self.lane.workers > 0)
 
     def offer(self, bint woken=True):
         """Queue the task if it is due, and call a thread for the queue. Return whether the caller has to start one: it is
@@ -131,12 +137,10 @@ cdef class TaskState:
 
     def finish(self, double pause):
         """This thread runs the task no more; no run begins in the next `pause` seconds. Twice is no error."""
-        cdef int i
-        for i in range(self.running):
-            if self.runners[i] == PyThread_get_thread_ident():
-                self.running -= 1
-                self.runners[i] = self.runners[self.running]
-                break
+        cdef int i = self.runner()
+        if i >= 0:
+            self.running -= 1
+            self.runners[i] = self.runners[self.running]
         if self.closed:
             self.joiner.call()
         elif pause > 0:
@@ -160,7 +164,7 @@ cdef class TaskState:
 
     def join(self):
         """Wait until a closed task runs in no other thread. One thread may wait at a time."""
-        while self.running > self.runs_here():
+        while self.running > (self.runner() >= 0):
             self.joiner.wait(NEVER)
 
 

@@ -165,3 +165,27 @@ def test_a_spare_log_outlives_a_failed_memtable(db, monkeypatch):
     assert db._logs._spare.number == spare
     db.flush()
     assert db._engine.active.number == spare
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_finalizer_that_closes_the_database_inside_its_flush_does_not_wait_for_it(path, monkeypatch, waits):
+    db = lsmkv.open(path)
+    flush, raised = db._jobs.flush, []
+
+    def collect(*arguments):
+        # As if the garbage collector ran here.
+        for call in (db.flush, db.close):
+            try:
+                call()
+            except lsmkv.Error as error:
+                raised.append(error)
+        return flush(*arguments)
+
+    monkeypatch.setattr(db._jobs, "flush", collect)
+    db[b"a"] = b"1"
+    error = within_limit(lambda: db.flush(wait=waits))
+    assert error is None or isinstance(error, lsmkv.ClosedError)
+    wait_until(lambda: db.closed)
+    assert "in the middle of another call" in str(raised[0])
+    with lsmkv.open(path) as db:
+        assert dict(db) == {b"a": b"1"}
