@@ -312,6 +312,11 @@ class Scheduler:
             with self.versions.lock:
                 self.claims.mark_damaged(claim.plan, error)
             raise
+        except IOError as error:
+            # It may be a failed fsync, which is final whoever waits for the plan.
+            if error.errno not in TRANSIENT:
+                self.engine.refuse(error)
+            raise
         except Error as error:
             if self.jobs.cancelled:
                 raise ClosedError("the database is being closed") from error
