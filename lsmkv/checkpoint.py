@@ -108,7 +108,7 @@ def _build(versions: VersionSet, working: str) -> None:
             link_or_copy(filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number))
         highest = max((f.number for f in version.files()), default=0)
         state = ManifestState(0, version, seed=seed, next_file=highest + 2, last_seq=last_seq, logged=False)
-        ManifestWriter(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()
+        ManifestWriter.create(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()
         write_current(working, highest + 1)
         replace_file(working, filenames.OPTIONS, versions.options.encode())
     finally:

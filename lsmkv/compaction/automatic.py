@@ -12,8 +12,8 @@ from functools import partial
 from lsmkv.compaction.claims import Claim, Claims
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.picker import CompactionPlan, Hints, l0_worth_merging
-from lsmkv.compaction.status import Status
-from lsmkv.errors import ClosedError, CorruptionError, Error
+from lsmkv.compaction.status import TRANSIENT, Status
+from lsmkv.errors import ClosedError, CorruptionError, Error, IOError
 from lsmkv.options import Options
 from lsmkv.version.version import Version
 
@@ -94,6 +94,11 @@ class AutomaticCompaction:
                 self._claims.mark_damaged(claim.plan, error)
                 if self._claims.damaged:
                     self._status.errors["damage"] = error
+            raise
+        except IOError as error:
+            # It may be a failed fsync, which is final whoever waits for the plan.
+            if error.errno not in TRANSIENT:
+                self._versions.engine.refuse(error)
             raise
         except Error as error:
             if self._jobs.cancelled:

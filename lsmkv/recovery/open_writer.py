@@ -37,6 +37,7 @@ from lsmkv.version.manifest import ManifestState
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.wal.reader import HEAD_SIZE
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 from lsmkv_ext.wal.writer import LogWriter
 
@@ -73,7 +74,13 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
-    _start(versions, logs, last_seq, report)
+    try:
+        if not created:
+            versions.resume_manifest()
+        _start(versions, logs, last_seq, report)
+    except BaseException:
+        versions.close_manifest()
+        raise
     report.orphans_removed = remove_orphans(versions)
     if versions.engine.immutables:
         # A log that was dropped must not come back between those that stay and the new one.
@@ -87,16 +94,14 @@ def _new_state() -> ManifestState:
 
 
 def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: RecoveryReport) -> None:
-    """Flushes the replayed writes and starts a log and a manifest. On a full disk it keeps them in memory and the logs
-    in place.
-    """
+    """Flushes the replayed writes and starts a log. On a full disk it keeps them in memory and the logs in place."""
     if report.created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
     _forget_lost_log(versions)
     tables = dict(versions.tables)
     try:
-        report.tables = _start_with_tables(versions, logs, last_seq)
+        report.tables = _start_with_tables(versions, logs, last_seq, report)
     except OSError as error:
         # A salvaged log would be found damaged again.
         if isinstance(error, SyncError) or error.errno not in NO_ROOM or report.salvaged:
@@ -108,7 +113,7 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: 
     _store_options(versions)
 
 
-def _start_with_tables(versions: VersionSet, logs: list[CheckedLog], last_seq: int) -> int:
+def _start_with_tables(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: RecoveryReport) -> int:
     """Returns the number of tables flushed.
 
     One edit adds all tables and drops all old logs, torn ends included: after a crash before it, the logs still count.
@@ -116,7 +121,7 @@ def _start_with_tables(versions: VersionSet, logs: list[CheckedLog], last_seq: i
     with Outputs() as outputs:
         small, merged = _merge_small(versions, outputs)
         added = _replay_to_tables(versions, logs, outputs)
-        active = new_memtable(versions, versions.numbers.next())
+        active = new_memtable(versions, _empty_log(versions, logs, report) or versions.numbers.next())
         edit = VersionEdit(
             removed=tuple(f.number for f in small), added=(*merged, *added), last_seq=last_seq, log_number=active.number
         )
@@ -151,14 +156,13 @@ def _begin(
     immutables: Sequence[Memtable] = (),
     old_logs: Sequence[LogWriter] = (),
 ) -> None:
-    """Creates the log of `active`, makes `edit` durable and starts the engine."""
+    """Starts the log of `active`, makes `edit` durable and starts the engine."""
     last_seq = edit.last_seq or 0 if last_seq is None else last_seq
-    writer = new_log(versions, active.number, last_seq)
+    writer = _log_of(active, versions, outputs, last_seq)
     watermark = None
     if writer is not None:
-        outputs.paths.append(writer.path)
         watermark = SyncWatermark(os.path.join(versions.directory, filenames.SYNCED))
-    # Syncs the directory before CURRENT changes, and with it the names of the log and the tables.
+    # Syncs the directory before the edit is durable, and with it the names of the log and the tables.
     versions.start(replace(edit, logged=writer is not None, reason="open"), outputs)
     versions.engine.start(
         versions.table_levels(),
@@ -169,6 +173,23 @@ def _begin(
         watermark=watermark,
         old_logs=old_logs,
     )
+
+
+def _log_of(active: Memtable, versions: VersionSet, outputs: Outputs, last_seq: int) -> LogWriter | None:
+    if active.number == versions.state.log_number and versions.options.wal is not None:
+        path = filenames.log_path(versions.directory, active.number)
+        return LogWriter(path, active.number, mode=versions.options.wal, resume_at=HEAD_SIZE)
+    writer = new_log(versions, active.number, last_seq)
+    if writer is not None:
+        outputs.paths.append(writer.path)
+    return writer
+
+
+def _empty_log(versions: VersionSet, logs: list[CheckedLog], report: RecoveryReport) -> int:
+    """The number of the log that a clean close leaves without a record, or 0. A new one would take two syncs."""
+    state = versions.state
+    found_something = logs or report.torn or report.salvaged
+    return 0 if found_something or not state.logged or versions.options.wal is None else state.log_number
 
 
 def small_tables(version: Version, trigger: int) -> tuple[TableMeta, ...]:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -23,6 +23,7 @@ from lsmkv.files import (
     NO_ROOM,
     io_errors,
     open_above_stdio,
+    open_own,
     open_to_read,
     read_at_most,
     sync_directory,
@@ -44,6 +45,8 @@ CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = 192
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
+# An open reads every record. From so many on, it starts a new manifest, which takes three syncs more.
+MOST_RESUMED = 64
 
 
 def _checksum(data: bytes, seed: int) -> bytes:
@@ -85,6 +88,15 @@ class ManifestState:
     records: int = 0
     size: int = HEAD_BYTES  # up to the end of the last good record
     torn_bytes: int = 0
+    synced: int = field(default=0, compare=False)  # known to be on disk up to here
+    first_end: int = 0  # where the first record, a whole version, ends
+
+    @property
+    def resumable(self) -> bool:
+        """Whether edits may follow the last one: all of it is known to be on disk. A record that was read but never
+        synced may be in memory alone, after a failed fsync.
+        """
+        return not self.torn_bytes and self.synced == self.size and self.records < MOST_RESUMED
 
     def apply(self, edit: VersionEdit) -> None:
         self.version = edit.apply(self.version)
@@ -94,6 +106,12 @@ class ManifestState:
         self.log_number = self.log_number if edit.log_number is None else edit.log_number
         self.logged = self.logged if edit.logged is None else edit.logged
         self.records += 1
+
+    def same_tree(self, other: ManifestState) -> bool:
+        def facts(state: ManifestState) -> tuple[Any, ...]:
+            return state.version.levels, state.last_seq, state.log_number, state.logged
+
+        return facts(self) == facts(other)
 
 
 def check_head(data: bytes, number: int, path: str) -> int:
@@ -129,7 +147,7 @@ def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[
     """Yields the records in order and applies them to `state`. Stops at a torn tail, which it counts in `state`;
     raises CorruptionError for other damage.
     """
-    synced = check_head(data, number, path)
+    synced = state.synced = check_head(data, number, path)
     if synced > len(data):
         raise CorruptionError(f"manifest was synced up to {synced} but ends at {len(data)}", path, len(data))
     at = HEAD_BYTES
@@ -149,6 +167,7 @@ def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[
             raise CorruptionError(f"version edit does not fit: {error}", path, at) from error
         yield Record(at, edit)
         at = state.size = start + length
+        state.first_end = state.first_end or at
     if at < synced:
         raise CorruptionError("a record crosses the synced offset", path, at)
 
@@ -197,14 +216,20 @@ class AppendRefused(IOError):
 class ManifestWriter:
     """Appends edits to one manifest file. After a failure it refuses more, and the caller starts a new manifest."""
 
-    def __init__(self, directory: str, number: int, first: VersionEdit) -> None:
-        """Creates and syncs the file with `first`, a whole version, in it. The caller replaces CURRENT."""
+    def __init__(self, directory: str, number: int, size: int = HEAD_BYTES, records: int = 0) -> None:
+        """For `create` and `resume`."""
         self.number = number
         self.path = filenames.manifest_path(directory, number)
         self.failed = False
-        self.size = HEAD_BYTES
-        self._records = 0
+        self.size = size
+        self._records = records
         self._slots = sync_slots(number)
+        self._fd = -1
+
+    @classmethod
+    def create(cls, directory: str, number: int, first: VersionEdit) -> ManifestWriter:
+        """Creates and syncs the file with `first`, a whole version, in it. The caller replaces CURRENT."""
+        self = cls(directory, number)
         with io_errors("create", self.path):
             self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -215,6 +240,16 @@ class ManifestWriter:
         except BaseException:
             self.close()
             raise
+        return self
+
+    @classmethod
+    def resume(cls, directory: str, state: ManifestState) -> ManifestWriter:
+        """Opens the file that `state`, which is resumable, was read from."""
+        self = cls(directory, state.number, state.size, state.records)
+        with io_errors("open", self.path):
+            self._fd = open_own(self.path, os.O_RDWR)
+            os.lseek(self._fd, state.size, os.SEEK_SET)  # O_APPEND would move the slots there too
+        return self
 
     def append(self, edit: VersionEdit) -> None:
         """Returns once the edit is durable."""

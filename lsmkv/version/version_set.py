@@ -247,8 +247,8 @@ class VersionSet:
         writer = None
         try:
             first = snapshot_edit(replace(after, next_file=self.numbers.peek), edit.reason, edit.time_us)
-            writer = ManifestWriter(self.directory, number, first)
-            limit = max(MANIFEST_LIMIT, MANIFEST_GROWTH * writer.size)
+            writer = ManifestWriter.create(self.directory, number, first)
+            limit = _manifest_limit(writer.size)
             return partial(self._switch_manifest, writer, limit, new_current(self.directory, number))
         except BaseException:
             if writer is not None:
@@ -268,18 +268,38 @@ class VersionSet:
         self._manifest_limit = limit
 
     def start(self, edit: VersionEdit, outputs: Outputs | None = None) -> None:
-        """Applies the first edit after opening. It starts a new manifest, so nothing is appended behind a torn tail. If
-        this raises, the edit may be durable, and the next open decides, as after `apply`.
+        """Applies the first edit after opening, unless it changes nothing. If this raises, the edit may be durable, and
+        the next open decides, as after `apply`.
         """
         outputs = outputs or Outputs()
         with self.commit:
             edit = replace(edit, next_file=self.numbers.peek, time_us=time.time_ns() // 1000)
             state = self._state_after(edit)
-            switch = self._stage_manifest(edit, state)
+            if self.manifest is not None and outputs.paths:
+                # Before the edit or a synced record depends on a name; a new manifest syncs the folder itself.
+                self.sync_directory()
+            if self.manifest is not None and state.same_tree(self.state):
+                return
+            append = self._stage(edit, state)
             outputs.kept = True
-            switch()
+            try:
+                append()
+            except AppendRefused:
+                outputs.kept = False
+                raise
             self.state = state
         self._retire([])
+
+    def resume_manifest(self) -> None:
+        """Appends to the manifest that the state was read from, if it is sound: a new one takes more syncs."""
+        if self.state.resumable and self.state.size <= _manifest_limit(self.state.first_end):
+            self.manifest = ManifestWriter.resume(self.directory, self.state)
+            self._manifest_limit = _manifest_limit(self.state.first_end)
+
+    def close_manifest(self) -> None:
+        if self.manifest is not None:
+            self.manifest.close()
+            self.manifest = None
 
     # Obsolete files ---------------------------------------------------------------------------------------
 
@@ -351,9 +371,12 @@ class VersionSet:
     def close(self) -> None:
         with self.commit, self.lock:
             self.collect_garbage()
-            if self.manifest is not None:
-                self.manifest.close()
-                self.manifest = None
+            self.close_manifest()
+
+
+def _manifest_limit(first: int) -> int:
+    """The size of a manifest whose first record ends at `first` from which on a new one is started."""
+    return max(MANIFEST_LIMIT, MANIFEST_GROWTH * first)
 
 
 def filter_info(table: Table) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,30 @@ def open_with_fault(
     except lsmkv.Error as error:
         raised = repr(error)
     return {"raised": raised, "hits": control.hits()}
+
+
+def fsync_failure_in_compact_range(folder: str, options: dict[str, Any]) -> list[str]:
+    """Fails the fsync of a table that compact_range writes. Returns the errors of the call, a put, and a read."""
+    control = arm(folder, None)
+    db = lsmkv.open(folder, **options)
+    for part in range(2):
+        for number in range(500):
+            db.put(b"%04d" % number, b"%d" % part)
+        db.flush()
+    control.arm(SYNCS, 1, Action.FAIL, match=".sst")
+    said = [_error_of(db.compact_range), _error_of(lambda: db.put(b"more", b"")), _error_of(lambda: db[b"0000"])]
+    db.close()
+    with lsmkv.open(folder, **options) as db:
+        assert dict(db.items()) == {b"%04d" % number: b"1" for number in range(500)}
+    return said
+
+
+def _error_of(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except lsmkv.Error as error:
+        return type(error).__name__
+    return "none"
 
 
 def fsync_failure(

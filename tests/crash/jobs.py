@@ -4,7 +4,7 @@ from lsmkv.version import version_set
 
 from .allocations import fail_allocation
 from .damage import sweep as damage_sweep
-from .failing import fsync_failure, open_with_fault, write_with_fault
+from .failing import fsync_failure, fsync_failure_in_compact_range, open_with_fault, write_with_fault
 from .full_disk import check_after_kill, fill_until_killed, own_full_disk
 from .histories import history
 from .lifetime import (
@@ -26,6 +26,7 @@ from .writing import (
     flush_and_die,
     open_until_killed,
     puts_during_a_sync,
+    syncs_of_sessions,
     write_until_killed,
     write_until_power_cut,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "flush_and_die",
     "fork_use",
     "fsync_failure",
+    "fsync_failure_in_compact_range",
     "full_disk",
     "history",
     "many_databases",
@@ -64,6 +66,7 @@ __all__ = [
     "replay",
     "session",
     "settle_session",
+    "syncs_of_sessions",
     "write_until_killed",
     "write_until_power_cut",
     "write_with_fault",

@@ -147,6 +147,13 @@ def test_a_failed_fsync_is_final(lab, folder, wal):
     figure(f"EIO at each fsync, {wal} log", "the others refused the open", **counts)
 
 
+def test_a_failed_fsync_in_a_compact_range_is_final(lab, folder):
+    options = {**TINY, "l0_compaction_trigger": 100, "l0_slowdown_trigger": 100, "l0_stop_trigger": 100}
+    outcome = lab.run("fsync_failure_in_compact_range", folder=str(folder / "db"), options=options)
+    assert outcome.ok, outcome.words()
+    assert outcome.value == ["IOError", "ReadOnlyError", "none"]
+
+
 WITHOUT_MAPPINGS = """
 import errno, os, sys
 import lsmkv

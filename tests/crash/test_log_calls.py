@@ -1,4 +1,4 @@
-"""What a write costs in system calls: none by itself, and one fdatasync for all who wait for one."""
+"""What writes and sessions cost in system calls: a put none by itself, synced puts one fdatasync together."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def test_puts_into_a_written_log_are_one_call_each(lab, folder):
     outcome = lab.run("calls_of_puts", folder=str(folder / "db"), options={"wal": "write"}, count=500)
     assert outcome.ok, outcome.words()
     assert outcome.value >= 500
+
+
+def test_a_short_session_takes_few_syncs(lab, folder):
+    """A new log, a table and an edit: five. Every fourth open also merges the tables of L0."""
+    outcome = lab.run("syncs_of_sessions", folder=str(folder / "db"), count=40)
+    assert outcome.ok, outcome.words()
+    assert outcome.value <= 40 * 7

@@ -15,7 +15,7 @@ import lsmkv
 from lsmkv.recovery import replay
 
 from . import ext4, oracle
-from .iofault import ALL, Action, Control, Op, mask
+from .iofault import ALL, SYNCS, Action, Control, Op, mask
 from .load import Load, write
 
 
@@ -80,6 +80,17 @@ def calls_of_puts(folder: str, options: dict[str, Any], count: int) -> int:
         for n in range(count):
             db.put(b"%08d" % n, b"v" * 100)
         return control.calls()
+
+
+def syncs_of_sessions(folder: str, count: int) -> int:
+    """Syncs of `count` sessions of one put each, after the first ones."""
+    control = arm(folder, None)
+    for n in range(count + 4):
+        if n == 4:
+            control.arm(SYNCS, 1, Action.COUNT)
+        with lsmkv.open(folder) as db:
+            db.put(b"%08d" % n, b"v" * 100)
+    return control.calls()
 
 
 def write_until_killed(

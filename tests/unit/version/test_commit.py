@@ -155,6 +155,7 @@ def test_an_edit_that_may_be_durable_keeps_its_files(db, path, model, user, fail
 def test_an_open_whose_edit_may_be_durable_keeps_its_files(db, path, model):
     db._close_at_exit()  # leaves the memtable to the log
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "MOST_RESUMED", 0)  # a new manifest, and so a new CURRENT
         patch.setattr(os, "rename", failing_after_current(os.rename))
         with pytest.raises(MemoryError):
             lsmkv.open(path)

@@ -21,7 +21,7 @@ def directory(tmp_path):
 
 
 def filled(directory, *edits, number=4):
-    writer = ManifestWriter(directory, number, FIRST)
+    writer = ManifestWriter.create(directory, number, FIRST)
     for edit in edits:
         writer.append(edit)
     writer.close()
@@ -39,7 +39,7 @@ def test_state_comes_back(directory):
 def test_snapshot_edit_makes_the_same_state(directory):
     filled(directory, VersionEdit(last_seq=9, added=((0, parse_file("11[c-d]")),)))
     state = read_manifest(directory, 4)
-    ManifestWriter(directory, 5, manifest.snapshot_edit(state, "open", 1)).close()
+    ManifestWriter.create(directory, 5, manifest.snapshot_edit(state, "open", 1)).close()
     again = read_manifest(directory, 5)
     assert (again.version, again.last_seq, again.seed) == (state.version, 9, 77)
 
@@ -105,7 +105,7 @@ def test_wrong_number_and_edit_that_does_not_fit(directory):
 
 
 def test_nothing_is_appended_behind_a_failed_record(directory):
-    writer = ManifestWriter(directory, 4, FIRST)
+    writer = ManifestWriter.create(directory, 4, FIRST)
     # A descriptor that refuses writes, as a full disk does.
     real = writer._fd
     writer._fd = os.open(os.devnull, os.O_RDONLY)
@@ -170,3 +170,80 @@ def test_a_manifest_that_is_mostly_history_starts_anew(tmp_path, monkeypatch):
     db._shut(flush=False)
     with lsmkv.open(tmp_path / "db") as db:
         assert len(db) == 122
+
+
+# Resuming -----------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_manifest_goes_on_where_it_ended(directory):
+    filled(directory, VersionEdit(last_seq=9))
+    for last_seq in (10, 11, 12):
+        state = read_manifest(directory, 4)
+        assert state.resumable
+        writer = ManifestWriter.resume(directory, state)
+        writer.append(VersionEdit(last_seq=last_seq))
+        writer.close()
+    state = read_manifest(directory, 4)
+    assert (state.last_seq, state.records, state.torn_bytes) == (12, 5, 0)
+    with open(manifest_path(directory, 4), "rb") as file:
+        assert manifest.head_damage(file.read(HEAD_BYTES), 4) is None
+
+
+def test_what_is_not_known_to_be_synced_is_not_resumed(directory):
+    path = filled(directory, VersionEdit(last_seq=9))
+    with open(path, "rb") as file:
+        good = file.read()
+    newest = max((64, 128), key=lambda at: int.from_bytes(good[at : at + 8], "little"))
+    for damaged in (good + b"torn", good[:newest] + bytes(24) + good[newest + 24 :]):
+        with open(path, "wb") as file:
+            file.write(damaged)
+        state = read_manifest(directory, 4)
+        assert state.last_seq == 9 and not state.resumable
+
+
+def test_a_manifest_of_many_records_is_not_resumed(directory):
+    edits = [VersionEdit(last_seq=9)] * (manifest.MOST_RESUMED - 2)
+    filled(directory, *edits)
+    assert read_manifest(directory, 4).resumable
+    filled(directory, *edits, VersionEdit(last_seq=9), number=5)
+    assert not read_manifest(directory, 5).resumable
+
+
+def test_an_open_after_a_clean_close_changes_no_file(tmp_path):
+    with lsmkv.open(tmp_path / "db") as db:
+        db[b"k"] = b"v"
+
+    def contents():
+        return {path.name: path.read_bytes() for path in (tmp_path / "db").iterdir()}
+
+    before = contents()
+    for _ in range(3):
+        with lsmkv.open(tmp_path / "db") as db:
+            assert db[b"k"] == b"v"
+        assert contents() == before
+
+
+def test_an_open_whose_append_finds_no_room_goes_on_without_it(tmp_path, monkeypatch):
+    """The failed append is a torn tail: nothing follows it, and the next edit starts another manifest."""
+    db = lsmkv.open(tmp_path / "db")
+    db[b"k"] = b"v"
+    db._close_at_exit()
+    write_all = files.write_all
+    refused = []
+
+    def write(fd, data, name):
+        if "MANIFEST" in name and not refused:
+            refused.append(name)
+            write_all(fd, data[:-1], name)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_all(fd, data, name)
+
+    monkeypatch.setattr(manifest, "write_all", write)
+    with lsmkv.open(tmp_path / "db") as db:
+        assert refused and db[b"k"] == b"v"
+        db[b"more"] = b"w"
+        db.flush()
+        assert not os.path.exists(refused[0])
+    with lsmkv.open(tmp_path / "db") as db:
+        assert dict(db.items()) == {b"k": b"v", b"more": b"w"}
+    assert lsmkv.verify(tmp_path / "db")
