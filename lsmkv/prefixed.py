@@ -9,6 +9,7 @@ from lsmkv.errors import ReadOnlyError
 from lsmkv.mapping import Key, OrderedMapping
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
+from lsmkv_ext.reader import SnapshotBase
 
 
 class PrefixedIterator:
@@ -324,6 +325,8 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         ...     len(before)
         0
         """
+        if isinstance(self.db, SnapshotBase):
+            raise TypeError("this is a snapshot already")
         return PrefixedSnapshot(self.db.snapshot(), self.prefix)
 
     def iterator(
