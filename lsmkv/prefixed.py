@@ -11,6 +11,7 @@ from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.limits import MAX_KEY
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
+from lsmkv_ext.reader import SnapshotBase
 
 
 class PrefixedIterator:
@@ -340,6 +341,8 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         ...     len(before)
         0
         """
+        if isinstance(self.db, SnapshotBase):
+            raise TypeError("this is a snapshot already")
         return PrefixedSnapshot(self.db.snapshot(), self.prefix)
 
     def iterator(

@@ -355,12 +355,12 @@ TRIGGERS: dict[str, Any] = {
 
 
 def _close_target(t: Trial) -> None:
-    for name in ("close", "abort", "clear"):
-        close = getattr(t.target, name, None)
-        if close is not None and t.target is not t.db:
-            close()
-            return
-    t.db.close()
+    if isinstance(t.target, lsmkv.SSTWriter):
+        t.target.abort()
+    elif isinstance(t.target, (lsmkv.WriteBatch, PrefixedBatch, lsmkv.BlockedBloom)):
+        t.target.clear()
+    else:
+        getattr(t.target, "close", t.db.close)()
 
 
 def _change_target(t: Trial) -> None:

@@ -142,6 +142,8 @@ def test_a_snapshot_is_made_once(db):
     snapshot = db.snapshot()
     with pytest.raises(TypeError):
         snapshot.__init__(db)
+    with pytest.raises(TypeError, match="already"):
+        snapshot.prefixed_db(b"a").snapshot()
 
 
 class ClosingWhenDropped:
