@@ -215,8 +215,14 @@ def test_a_signal_handler_closed_the_database_inside_a_rotation(path):
     """The writer waited for the rotation and ran the handler, whose close waited for the writer's turn."""
     db = lsmkv.open(path, write_buffer_size=64 << 10)
     fill_memtable(db)
-    rotate = db._scheduler.logs.rotate
-    db._scheduler.logs.rotate = lambda: (os.kill(os.getpid(), signal.SIGUSR1), rotate())[1]
+    rotate = db._logs.rotate
+
+    def rotate_and_signal():
+        db._logs.rotate = rotate  # once: the close rotates too
+        os.kill(os.getpid(), signal.SIGUSR1)
+        rotate()
+
+    db._logs.rotate = rotate_and_signal
     before = signal.signal(signal.SIGUSR1, lambda *_: db.close())
     try:
         db.put(b"k", b"v")
@@ -259,8 +265,8 @@ def test_a_finalizer_wrote_inside_a_rotation(path):
         except lsmkv.Error as error:
             raised.append(error)
 
-    rotate = db._scheduler.logs.rotate
-    db._scheduler.logs.rotate = lambda: (write(), rotate())[1]
+    rotate = db._logs.rotate
+    db._logs.rotate = lambda: (write(), rotate())[1]
     db.put(b"k", b"v")
     assert raised and db[b"k"] == b"v"
     db.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 
 import pytest
 from waiting import wait_until
@@ -276,7 +277,7 @@ def test_outputs_that_cannot_be_removed_do_not_hide_the_error(db, path, model, m
 
 def test_a_manifest_that_cannot_be_removed_does_not_hide_the_error(db, model, monkeypatch):
     monkeypatch.setattr(db._versions, "_manifest_limit", 0)
-    monkeypatch.setattr("lsmkv.version.version_set.ManifestWriter", no_room)
+    monkeypatch.setattr("lsmkv.version.version_set.ManifestWriter.create", no_room)
     monkeypatch.setattr(os, "unlink", no_unlink)
     with pytest.raises(lsmkv.IOError, match="no room"):
         db.flush()
@@ -315,11 +316,16 @@ def test_a_flush_keeps_the_log_of_every_memtable_that_waits(path, monkeypatch):
 
         def write_and_rotate(*args, **kwargs):
             outcome = write(*args, **kwargs)
+            writer = threading.Thread(target=rotate_twice)
+            writer.start()
+            writer.join()
+            return outcome
+
+        def rotate_twice():
             for key in (b"b", b"c")[len(seen) * 2 :]:
                 db[key] = b""
                 with engine.exclusive():
                     db._scheduler.flusher.rotate()
-            return outcome
 
         def watch(*args, **kwargs):
             apply(*args, **kwargs)
