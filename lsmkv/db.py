@@ -492,7 +492,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             return None
         self._logs.stop_preparing()
         try:
-            self._scheduler.flush()
+            self._scheduler.flush(last=True)
         except (OSError, Error, MemoryError) as error:
             log.warning("%s: the last flush failed: %s", self.path, error)
             return error if self.options.wal is None else None

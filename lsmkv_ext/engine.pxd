@@ -60,6 +60,7 @@ cdef class Engine:
     cdef readonly bint readonly
     cdef bint sync_default
     cdef bint writable
+    cdef bint sealed            # the last flush has begun: nothing would flush another write
     cdef readonly object refusal        # the exception since which writes are refused, or None
     # Hooks of the control plane, called without arguments; None: nobody listens.
     cdef public object on_full          # rotates; called in the writer's thread with the turn taken

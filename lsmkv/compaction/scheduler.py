@@ -339,13 +339,17 @@ class Scheduler:
         self.logs.rotate()
         self.wake()
 
-    def flush(self, wait: bool = True) -> None:
-        """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables."""
+    def flush(self, wait: bool = True, *, last: bool = False) -> None:
+        """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables. No write
+        follows the `last` flush.
+        """
         with self.engine.exclusive():
             self.engine.require_writable()
             if not self.engine.active.empty:
                 self.wait_for_room(self.options.max_write_buffers)
                 self.rotate()
+            if last:
+                self.engine.seal()
         if wait:
             for memtable in self.engine.immutables[:1]:
                 self.wait_flushed(memtable)
