@@ -508,7 +508,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._logs.stop_preparing()
         self._scheduler.status.quiesce()
         try:
-            self._scheduler.flusher.flush()
+            self._scheduler.flusher.flush(last=True)
         except (OSError, Error, MemoryError) as error:
             log.warning("%s: the last flush failed: %s", self.path, error)
             return error if self.options.wal is None else None

@@ -64,6 +64,7 @@ cdef class Engine:
     cdef readonly bint readonly
     cdef bint sync_default
     cdef bint writable
+    cdef bint sealed            # the last flush has begun: nothing would flush another write
     cdef readonly object refusal        # the error that made the database read-only, or None
     # Hooks of the control plane, or None.
     cdef public object on_full          # (frees): rotates a full memtable, in the writer's thread, which holds the turn

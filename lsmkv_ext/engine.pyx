@@ -35,7 +35,7 @@ from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
-from lsmkv_ext.errors import Error, ReadOnlyError
+from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
 from lsmkv_ext.errors import IOError as LsmIOError
 
 cdef object logger = logging.getLogger("lsmkv")
@@ -234,12 +234,21 @@ cdef class Engine:
         logger.error("%s: read-only from now on: %s", self.tree.path, error)
 
     def require_writable(self):
-        """Raises ClosedError or ReadOnlyError if a write would."""
-        self.check_writable()
+        """Raises ClosedError or ReadOnlyError if a write would, but lets the last flush through."""
+        handle_check(self.handle)
+        if not self.writable and not (self.sealed and self.refusal is None):
+            self.fail_write()
+
+    def seal(self):
+        """Refuses writes from now on: the database closes. The caller holds the writer's turn."""
+        self.sealed = True
+        self.writable = False
 
     cdef int fail_write(self) except -1:
         if self.refusal is not None:
             raise ReadOnlyError(f"the database is read-only after an error: {self.refusal}") from self.refusal
+        if self.sealed:
+            raise ClosedError("the database is being closed")
         raise ReadOnlyError("the database was opened read-only")
 
     cdef int check_writable(self) except -1:

@@ -60,12 +60,16 @@ class Flusher:
         self._logs.rotate()
         self._status.rotated()
 
-    def flush(self, wait: bool = True) -> None:
-        """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables."""
+    def flush(self, wait: bool = True, *, last: bool = False) -> None:
+        """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables. No write
+        follows the `last` flush.
+        """
         with self._engine.exclusive():
             self._engine.require_writable()
             if not self._engine.active.empty:
                 self._rotate_at(self._versions.options.max_write_buffers, frees=True)
+            if last:
+                self._engine.seal()
         if wait:
             for memtable in self._engine.immutables[:1]:
                 self.wait_flushed(memtable)

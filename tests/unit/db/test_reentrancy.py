@@ -270,3 +270,23 @@ def test_a_finalizer_wrote_inside_a_rotation(path):
     db.put(b"k", b"v")
     assert raised and db[b"k"] == b"v"
     db.close()
+
+
+def test_without_a_log_a_write_during_the_close_was_acknowledged_and_lost(path):
+    """It came after the last flush, by a signal handler or another thread."""
+    db = lsmkv.open(path, wal=None)
+    db.put(b"a", b"1")
+    stop = db._scheduler.stop
+    raised = []
+
+    def stop_later():
+        with pytest.raises(lsmkv.ClosedError) as caught:
+            db.put(b"late", b"1")
+        raised.append(caught)
+        stop()
+
+    db._scheduler.stop = stop_later
+    db.close()
+    assert raised
+    with lsmkv.open(path) as db:
+        assert dict(db.items()) == {b"a": b"1"}
