@@ -3,7 +3,7 @@
 LSMKV_DEBUG=1        bounds checks, debug symbols, invariants (`port/assertion.pxd`), -O0
 LSMKV_SANITIZE=...   e.g. "address,undefined" or "thread"
 LSMKV_OPTIMIZE=...   the compiler's -O level; 0 compiles fastest
-LSMKV_COVERAGE=1     counts executed lines for gcov, by lines of the .pyx and .pxd files
+LSMKV_COVERAGE=1     counts executed lines for gcov
 LSMKV_NO_COUNTERS=1  compiles the read-path counters out (to measure what they cost)
 LSMKV_ONLY=a,b       builds just these modules (`none`: none at all), named as `filter` or `lsmkv_ext.filter`
 """
@@ -114,8 +114,6 @@ extensions = [
 # Cython's worker processes import this file from Python 3.14 on, and must not build.
 if __name__ == "__main__":
     setup(
-        ext_modules=cythonize(
-            extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1, emit_linenums=COVERAGE
-        ),
+        ext_modules=cythonize(extensions, compiler_directives=DIRECTIVES, nthreads=os.cpu_count() or 1),
         options={"build_ext": {"parallel": os.cpu_count() or 1}},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,6 +15,7 @@ import lsmkv
 from .allocfault import CONTROLS
 
 Model = dict[bytes, bytes]
+HANG = 30  # seconds
 
 # Nothing runs in the background but what the scenario asks for.
 QUIET: dict[str, Any] = {
@@ -311,6 +313,7 @@ def write_more(db: lsmkv.DB, states: list[Model]) -> list[Model]:
 
 def fail_allocation(folder: str, scenario: str, plane: str, nth: int, sticky: bool = False) -> dict[str, Any]:
     """Runs the scenario while its nth allocation fails; compares what is there, live and after a reopen."""
+    faulthandler.dump_traceback_later(HANG)  # where, should it hang
     ended: list[str] = []
     threading.excepthook = lambda args: ended.append(f"{args.thread and args.thread.name}: {args.exc_value!r}")
     trial = SCENARIOS[scenario](Path(folder))
@@ -333,6 +336,7 @@ def fail_allocation(folder: str, scenario: str, plane: str, nth: int, sticky: bo
     problems = examine(trial, raised is not None)
     if not isinstance(raised, MemoryError | lsmkv.Error | None):
         problems.append(f"raised {raised!r}")
+    faulthandler.cancel_dump_traceback_later()
     return {**said, "problems": problems + [f"a thread ended: {thread}" for thread in ended]}
 
 

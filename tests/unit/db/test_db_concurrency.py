@@ -131,3 +131,31 @@ def test_clear_is_one_moment_beside_a_writer(db):
         thread.join()
     assert reached
     assert (b"c" in db) <= (b"a" in db)
+
+
+def test_readers_see_a_batch_whole(db):
+    """Small batches and ones that are written without the GIL, seen by reads of one state."""
+    keys = [b"%02d" % i for i in range(16)]
+    done = threading.Event()
+    torn = []
+
+    def read():
+        while not done.is_set():
+            with db.snapshot() as snapshot:
+                seen = [db.multi_get(keys), [snapshot.get(key) for key in keys], [v for _, v in db.items()]]
+            torn.extend(values for values in seen if len(set(values)) > 1)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for round_ in range(400):
+            value = b"%d" % round_ * (1 if round_ % 20 else 5000)
+            with db.write_batch() as batch:
+                for key in keys:
+                    batch.put(key, value)
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+    assert torn == []

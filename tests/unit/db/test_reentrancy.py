@@ -272,7 +272,7 @@ def test_a_finalizer_wrote_inside_a_rotation(path):
     db.close()
 
 
-def test_without_a_log_a_write_during_the_close_was_acknowledged_and_lost(path):
+def test_without_a_log_no_write_is_acknowledged_after_the_last_flush(path):
     """It came after the last flush, by a signal handler or another thread."""
     db = lsmkv.open(path, wal=None)
     db.put(b"a", b"1")
