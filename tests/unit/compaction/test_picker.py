@@ -191,9 +191,9 @@ def test_busy_files_are_left_alone():
 
 def test_two_plans_never_write_the_same_range_of_a_level():
     """Although they share no file: the outputs of one may fill the gap between its inputs."""
-    around = CompactionPlan(Kind.COMPACT, 1, 2, upper=tree("L1: 1[a-c] 4[g-h]").levels[1])
-    within, beside = (CompactionPlan(Kind.MOVE, 1, 2, upper=(f,)) for f in tree("L1: 2[d-e] 3[x-y]").levels[1])
-    elsewhere = CompactionPlan(Kind.MOVE, 2, 3, upper=within.upper)
+    around = CompactionPlan(PlanKind.COMPACT, 1, 2, upper=tree("L1: 1[a-c] 4[g-h]").levels[1])
+    within, beside = (CompactionPlan(PlanKind.MOVE, 1, 2, upper=(f,)) for f in tree("L1: 2[d-e] 3[x-y]").levels[1])
+    elsewhere = CompactionPlan(PlanKind.MOVE, 2, 3, upper=within.upper)
     assert conflict(around, within) and conflict(within, around)
     assert not conflict(around, beside)
     assert not conflict(around, elsewhere)
