@@ -1,5 +1,6 @@
 """What survives a reopen, a kill, and the end of the sequence numbers."""
 
+import resource
 import subprocess
 import sys
 import time
@@ -143,3 +144,21 @@ def test_writes_beyond_the_last_sequence_number_are_refused(path):
         assert dict(db.items()) == written
     with lsmkv.open(path, "r") as db:
         assert dict(db.items()) == written
+
+
+def test_a_write_that_was_not_logged_never_becomes_visible(path):
+    """Not even together with the next one, which gets its sequence number."""
+    with lsmkv.open(path, wal="write") as db:
+        db[b"a"] = b"1"
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (db._engine.logs[-1].size, hard))
+        try:
+            with pytest.raises(lsmkv.IOError):
+                db[b"lost"] = b"x"
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        db[b"b"] = b"2"
+        assert dict(db) == {b"a": b"1", b"b": b"2"}
+        assert b"lost" not in db
+    with lsmkv.open(path) as db:
+        assert dict(db) == {b"a": b"1", b"b": b"2"}
