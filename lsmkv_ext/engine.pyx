@@ -443,10 +443,7 @@ cdef class Engine:
     cdef bint has_reserve(self, bint frees, const Status* st) except -1:
         if not frees or st.code != ST_IO or (st.err != ENOSPC and st.err != EDQUOT) or self.release_reserve is None:
             return False
-        if not self.release_reserve():
-            return False
-        self.check_writable()       # the hook may have run code that closed the database
-        return True
+        return self.release_reserve()
 
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1:
         cdef Status st
@@ -471,6 +468,7 @@ cdef class Engine:
                 log_commit(log, n, self.handle.visible + 1, 1, &st)
             if st.code != ST_OK:
                 if self.has_reserve(op != OP_PUT, &st):
+                    self.check_writable()
                     return self.write_one(op, key, klen, value, vlen, sync)
                 raise_status(&st, self.log.path)
             end = log.offset
@@ -500,6 +498,7 @@ cdef class Engine:
             return 0
         self.begin_write(b.used, large, b.deletes == b.count)
         while self.apply_payload(b, large, &end):
+            self.check_writable()
             self.begin_write(b.used, large, b.deletes == b.count)
         if wants_sync(self, sync):
             self.sync_to(end)

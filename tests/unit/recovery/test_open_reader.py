@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from databases import TINY, fill_with
+from waiting import run_elsewhere
 
 import lsmkv
 from lsmkv.recovery import stored_state
@@ -207,7 +208,7 @@ def test_a_multi_get_whose_keys_refresh_the_reader_answers_from_one_state(path):
             reader.refresh()
             yield from keys
 
-        assert reader.multi_get(keys_of_a_moment()) == [b"v" * 50] * 10
+        assert reader.multi_get(keys_of_a_moment()) == [b"w" * 50] * 10
         assert reader.multi_get(keys) == [b"w" * 50] * 10
 
 
@@ -227,7 +228,7 @@ def test_a_database_made_anew_in_the_middle_of_a_refresh_is_not_mixed_with_the_o
 
         def make_anew(*arguments):
             if not made:
-                made.append(make(b"w", b"x"))
+                made.append(run_elsewhere(lambda: make(b"w", b"x")))
             return real(*arguments)
 
         monkeypatch.setattr(stored_state, "check_logs", make_anew)

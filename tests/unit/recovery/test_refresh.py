@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from databases import fill, keep_still
+from waiting import run_elsewhere
 
 import lsmkv
 from lsmkv.recovery import open_reader
@@ -72,7 +73,7 @@ def change_before_each_attempt(monkeypatch, change):
 
     def decode_and_change(*arguments):
         state = decode(*arguments)
-        change()
+        run_elsewhere(change)
         return state
 
     monkeypatch.setattr(open_reader, "decode_manifest", decode_and_change)
