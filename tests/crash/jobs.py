@@ -15,6 +15,7 @@ from .lifetime import (
     many_tables,
     open_and_close,
 )
+from .memory_limits import check_written, write_within
 from .recording import record, replay
 from .writing import (
     calls_of_puts,
@@ -35,6 +36,7 @@ __all__ = [
     "calls_of_puts",
     "check",
     "check_after_kill",
+    "check_written",
     "close_during_first_order",
     "close_during_rotation",
     "close_race",
@@ -58,4 +60,5 @@ __all__ = [
     "write_until_killed",
     "write_until_power_cut",
     "write_with_fault",
+    "write_within",
 ]
