@@ -17,6 +17,7 @@ from .lifetime import (
     open_and_close,
 )
 from .many_databases import beside_a_bad_disk, many_databases
+from .memory_limits import check_written, write_within
 from .randomized import repair_copy, session, settle_session
 from .recording import record, record_unflushed, replay
 from .reentrancy import reenter
@@ -40,6 +41,7 @@ __all__ = [
     "calls_of_puts",
     "check",
     "check_after_kill",
+    "check_written",
     "close_during_first_order",
     "close_during_rotation",
     "close_race",
@@ -70,4 +72,5 @@ __all__ = [
     "write_until_killed",
     "write_until_power_cut",
     "write_with_fault",
+    "write_within",
 ]

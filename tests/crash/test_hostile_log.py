@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from soak import SOAK, size
 
 import lsmkv
 from lsmkv.recovery import replay
@@ -171,6 +172,28 @@ def test_a_log_of_tiny_operations_is_replayed_in_bounded_memory(place, shape, ho
         assert answers == ["b'a' b'b' None 2"]
     if how in ("r", "verify", "dump"):
         assert stamps(victim) == before
+
+
+def deep_range_tombstones(count: int) -> Iterator[bytes]:
+    """Nested like the others, with keys of four bytes."""
+    return (b"\x02\x04" + n.to_bytes(4, "big") + b"\x04" + (0xFFFFFFFF - n).to_bytes(4, "big") for n in range(count))
+
+
+@pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer takes memory of its own")
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("how", ["w", "r", "repair"] if SOAK else ["w"])
+def test_nested_range_tombstones_take_at_most_twice_their_log(place, how):
+    """However many: with more than eight million of them, one log and the allowance would not do."""
+    victim, log, warm = place
+    write_log(log, deep_range_tombstones(size(500_000, 12_000_000)), ONE_BATCH)
+    bound = 2 * log.stat().st_size + ALLOWANCE
+    if how == "repair":
+        for path in (victim / "CURRENT", *victim.glob("MANIFEST*")):
+            path.unlink()
+    peak, *answers = measure(how, victim, warm)
+    assert int(peak) <= bound
+    if answers:
+        assert answers == ["b'a' b'b' None 2"]
 
 
 def large_put(n: int, mebibytes: int) -> bytes:
