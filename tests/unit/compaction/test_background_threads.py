@@ -185,7 +185,19 @@ def test_a_finalizer_that_closes_the_database_inside_its_flush_waited_for_that_f
     db[b"a"] = b"1"
     error = within_limit(lambda: db.flush(wait=waits))
     assert error is None or isinstance(error, lsmkv.ClosedError)
-    wait_until(lambda: db.closed)
+    wait_until(lambda: db.closed and not any(t.name == "lsmkv-close" for t in threading.enumerate()))
     assert "cannot wait for itself" in str(raised[0])
     with lsmkv.open(path) as db:
         assert dict(db) == {b"a": b"1"}
+
+
+def test_an_error_of_the_flush_that_a_caller_asked_for_was_forgotten(db, monkeypatch):
+    """If a thread flushed, and failed, before the caller began to wait."""
+    raised = fail_once(monkeypatch, db._jobs, "flush")
+    wait = db._scheduler.flusher._wait_until
+    failed = lambda: raised.is_set() and "flush" in db._scheduler.status.errors  # noqa: E731
+    for name in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(status, name, 3600.0)  # no second try before the wait
+    monkeypatch.setattr(db._scheduler.flusher, "_wait_until", lambda done: (wait_until(failed), wait(done)))
+    db[b"a"] = b"1"
+    assert isinstance(within_limit(db.flush), MemoryError)
