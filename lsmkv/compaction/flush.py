@@ -64,6 +64,8 @@ class Flusher:
         """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables. No write
         follows the `last` flush.
         """
+        # Before the rotation: the error of the flush that it wakes must not be forgotten.
+        self._status.forget("flush")
         with self._engine.exclusive():
             self._engine.require_writable()
             if not self._engine.active.empty:
@@ -72,7 +74,7 @@ class Flusher:
                 self._engine.seal()
         if wait:
             for memtable in self._engine.immutables[:1]:
-                self.wait_flushed(memtable)
+                self._wait_until(partial(self._flushed, memtable))
 
     def sync(self) -> None:
         """Makes everything written so far survive a power cut: by the logs, or without logs by a flush."""
@@ -84,13 +86,18 @@ class Flusher:
 
     def wait_flushed(self, memtable: Memtable) -> None:
         """Returns when `memtable` is in a table; raises the error that keeps it from getting there."""
-        self._wait_until(lambda: memtable not in self._engine.immutables)
+        self._status.forget("flush")
+        self._wait_until(partial(self._flushed, memtable))
+
+    def _flushed(self, memtable: Memtable) -> bool:
+        return memtable not in self._engine.immutables
 
     def wait_for_room(self, limit: int) -> None:
         """Stops a writer until fewer than `limit` memtables wait for their flush."""
         if len(self._engine.immutables) < limit:
             return
         began = time.monotonic_ns()
+        self._status.forget("flush")
         try:
             self._wait_until(lambda: len(self._engine.immutables) < limit)
         finally:
@@ -99,7 +106,6 @@ class Flusher:
                 self._status.counters.stop_ns += time.monotonic_ns() - began
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
-        self._status.forget("flush")
         task, expected = self.task, True
         if task is not None:
             task.hurry()

@@ -190,3 +190,15 @@ def test_a_finalizer_that_closes_the_database_inside_its_flush_does_not_wait_for
     assert "in the middle of another call" in str(raised[0])
     with lsmkv.open(path) as db:
         assert dict(db) == {b"a": b"1"}
+
+
+def test_the_error_of_a_flush_reaches_the_caller_that_asked_for_it(db, monkeypatch):
+    """If a thread flushed, and failed, before the caller began to wait."""
+    raised = fail_once(monkeypatch, db._jobs, "flush")
+    wait = db._scheduler.flusher._wait_until
+    failed = lambda: raised.is_set() and "flush" in db._scheduler.status.errors  # noqa: E731
+    for name in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(status, name, 3600.0)  # no second try before the wait
+    monkeypatch.setattr(db._scheduler.flusher, "_wait_until", lambda done: (wait_until(failed), wait(done)))
+    db[b"a"] = b"1"
+    assert isinstance(within_limit(db.flush), MemoryError)
