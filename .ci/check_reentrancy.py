@@ -23,7 +23,16 @@ GUARDED = (
     *("read/explain.pyx", "table/sst.pyx"),
 )
 # They raise where the state is gone.
-CHECKS = {"handle_check", "check_writable", "open_state", "check", "require_entry", "_check_open", "_open_table"}
+CHECKS = {
+    "handle_check",
+    "check_writable",
+    "open_state",
+    "check",
+    "check_again",
+    "require_entry",
+    "_check_open",
+    "_open_table",
+}
 # What a close frees or sets to None, and the functions that rely on their caller's check.
 USES = re.compile(
     r"self\.tree\.(?:state|active)\.\w+|self\.log\.c\b|self\.c\.chunk\b|self\.state\.c\b|builder_\w+\(self\.b\b"

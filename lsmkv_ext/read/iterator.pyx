@@ -6,7 +6,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.port.handle cimport handle_check
 from lsmkv_ext.port.status cimport ST_OK
-from lsmkv_ext.read.scan cimport item_key, item_value
+from lsmkv_ext.read.scan cimport check_again, item_key, item_value
 
 
 @cython.no_gc_clear
@@ -127,7 +127,7 @@ cdef class Iterator(Scan):
                 if i < 0:
                     break
                 out.append(self.make_item(i))
-                self.check()        # making the item may have run a collection
+                check_again(self)       # making the item may have run a collection
                 n -= 1
         except Exception:
             if not out or self.c.st.code == ST_OK:

@@ -90,6 +90,11 @@ cdef class Scan(Dependent):
     cdef int reverse(self) except -1                            # in the other direction, from the first item (exclusive)
 
 
+cdef inline int check_again(Scan scan) except -1:
+    """After anything that may have closed it, in a loop that has called `check`."""
+    return scan.check() if scan.handle.closed or not scan.open_ else 0
+
+
 cdef inline object item_key(Scan scan, int i):
     return PyBytes_FromStringAndSize(scan.c.chunk.data + scan.c.chunk.items[i].at, scan.c.chunk.items[i].klen)
 

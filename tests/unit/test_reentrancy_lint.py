@@ -57,7 +57,7 @@ PLANTED = {
     ),
     "a collection between two items": (
         "read/iterator.pyx",
-        "                self.check()        # making the item may have run a collection\n",
+        "                check_again(self)       # making the item may have run a collection\n",
         "",
         "take: step",
     ),
