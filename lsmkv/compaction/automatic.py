@@ -50,7 +50,8 @@ class AutomaticCompaction:
 
     def _choose_idle(self) -> CompactionPlan | None:
         idle = self._idle_in()
-        if idle is None or idle > 0.0 or self._versions.engine.immutables:
+        # A flush is no change until it has ended, but it is work.
+        if idle is None or idle > 0.0 or self._versions.engine.immutables or self._status.flushing:
             return None
         return self._claims.choose_idle(self._read_hints())
 

@@ -27,7 +27,6 @@ class Flusher:
     """
 
     def __init__(self, status: Status, jobs: Jobs, logs: LogSupply) -> None:
-        self.running = False
         self.task: Task | None = None  # set while the database has tasks in the background
         self._status = status
         self._versions = status.versions
@@ -138,12 +137,12 @@ class Flusher:
             if self._engine.refusal is not None or not self._engine.immutables:
                 return 0.0
             memtables = list(self._engine.immutables)
-            self.running = True
+            self._status.flushing = True
         try:
             return self._status.attempt("flush", "flush", partial(self._flush, memtables), pause)
         finally:
             with self._versions.lock:
-                self.running = False
+                self._status.flushing = False
                 self._status.update_pressure()
                 self._status.changed()
 

@@ -216,7 +216,7 @@ class Scheduler:
                 self.status.condition.wait(WAIT_INTERVAL)
 
     def _idle(self) -> bool:
-        working = self.versions.engine.immutables or self.claims.running or self.flusher.running
+        working = self.versions.engine.immutables or self.claims.running or self.status.flushing
         return not working and not self.unattended.running and self.compactions.choose() is None
 
     def wait_change(self) -> None:

@@ -38,6 +38,7 @@ class Status:
         self.stalls = Stalls(partial(_hold_back, versions.engine))
         # The last error of "flush" and "compaction", until one succeeds; of "damage", the last table found corrupt.
         self.errors: dict[str, BaseException] = {}
+        self.flushing = False
         self.stopping = False
         self.changed_at = time.monotonic()
         # They wake the tasks that have something to do. Set while the database has tasks in the background.

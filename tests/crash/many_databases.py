@@ -74,7 +74,7 @@ def beside_a_bad_disk(folder: str, options: dict[str, Any], bad: int, action: in
     for db in sick:
         db.flush(wait=False)
     stuck = Action(action) is Action.HOLD
-    if not _wait_until(lambda: all(db._scheduler.flusher.running if stuck else db._engine.refusal for db in sick)):
+    if not _wait_until(lambda: all(db._scheduler.status.flushing if stuck else db._engine.refusal for db in sick)):
         problems.append("the bad databases are not at it")
     model = _fill(well, b"first") | _fill(well, b"second")
     well.flush()
