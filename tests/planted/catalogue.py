@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,8 @@ from treecopy import REPOSITORY
 
 _CATALOGUE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text())
 
-# Arguments of pytest, by name.
-INSTRUMENTS: dict[str, list[str]] = {name: line.split() for name, line in _CATALOGUE["instruments"].items()}
+# Environment and arguments of pytest, by name: words such as NAME=value lead.
+INSTRUMENTS: dict[str, list[str]] = {name: shlex.split(line) for name, line in _CATALOGUE["instruments"].items()}
 
 
 @dataclass(frozen=True)

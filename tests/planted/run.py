@@ -53,6 +53,9 @@ def first_failure(report: Path) -> str | None:
 def run_instrument(name: str, tree: Path, workers: int = 2) -> str | None:
     """The first test of the instrument that fails; None if all pass."""
     report = tree / "report.xml"
+    words = INSTRUMENTS[name]
+    settings = dict(word.split("=", 1) for word in words if word.startswith("LSMKV_"))
+    arguments = [word for word in words if not word.startswith("LSMKV_")]
     command = [
         sys.executable,
         "-m",
@@ -64,10 +67,15 @@ def run_instrument(name: str, tree: Path, workers: int = 2) -> str | None:
         "no:cacheprovider",
         f"--junitxml={report}",
     ]
-    command += ["-o", f"timeout={TEST_LIMIT}", *INSTRUMENTS[name]]
+    command += ["-o", f"timeout={TEST_LIMIT}", *arguments]
     try:
         outcome = subprocess.run(
-            command, cwd=tree, env=environment(tree), capture_output=True, text=True, timeout=INSTRUMENT_LIMIT
+            command,
+            cwd=tree,
+            env={**environment(tree), **settings},
+            capture_output=True,
+            text=True,
+            timeout=INSTRUMENT_LIMIT,
         )
     except subprocess.TimeoutExpired:
         raise Broken(f"{name} did not end within {INSTRUMENT_LIMIT} s") from None
