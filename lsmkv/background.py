@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from lsmkv_ext.port.finalization import is_finalizing, start_thread
+from lsmkv_ext.port.finalization import ThreadStillborn, is_finalizing, start_thread
 from lsmkv_ext.port.lanes import Lane, TaskState, Timer, Users, Worker
 from lsmkv_ext.port.section import section
 
@@ -32,6 +32,8 @@ COMPACTION_LIMIT = 4
 FIRST_PAUSE = 0.05
 # Until a task is tried again for which no thread could be started.
 START_PAUSE = 1.0
+# No thread is started for so long after one that did not begin: each try takes seconds.
+STILLBORN_PAUSE = 10.0
 
 
 class Pool:
@@ -45,6 +47,7 @@ class Pool:
         self.databases = Users()
         self.threads: list[threading.Thread] = []
         self._timer_started = False
+        self._none_before = 0.0  # no thread is started earlier
 
     def start_worker(self, lane: Lane, name: str) -> None:
         """Starts a thread that `lane` has counted. Raises RuntimeError if the lane has none."""
@@ -68,6 +71,8 @@ class Pool:
                 raise
 
     def _start(self, name: str, target: Callable[[], None]) -> None:
+        if time.monotonic() < self._none_before:
+            raise RuntimeError("the last thread did not begin")
         # Daemon: the interpreter's exit must not wait for it before our exit hook closes the databases.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
         self._forget_ended()
@@ -75,7 +80,9 @@ class Pool:
         self.threads.append(thread)
         try:
             start_thread(thread)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, ThreadStillborn):
+                self._none_before = time.monotonic() + STILLBORN_PAUSE
             self.threads.remove(thread)
             raise
 

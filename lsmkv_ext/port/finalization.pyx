@@ -24,10 +24,32 @@ def require_running():
         refuse_finalizing()
 
 
+START_SECONDS = 2.0
+
+
+class ThreadStillborn(RuntimeError):
+    """A thread was created and did not begin in time: it had no memory for its first frame."""
+
+
+class _Started(threading.Event):
+    """`Thread.start` waits for it without a limit, and a thread without memory never sets it."""
+
+    def wait(self, timeout=None):
+        if not threading.Event.wait(self, START_SECONDS if timeout is None else timeout):
+            raise ThreadStillborn("can't start new thread: it does not begin")
+        return True
+
+
 def start_thread(thread):
-    """Start a thread, or raise ClosedError if it would never run."""
+    """Start a thread, or raise ClosedError or RuntimeError if it will not run."""
     require_running()
-    thread.start()
+    thread._started = _Started()
+    try:
+        thread.start()
+    except ThreadStillborn:
+        # If it begins after all, it ends at once, because it is not listed any more.
+        threading._limbo.pop(thread, None)
+        raise
 
 
 class RLock(_thread.RLock):

@@ -4,7 +4,13 @@ from lsmkv_ext.errors import Error
 
 cdef extern from *:
     """
-    static _Thread_local int lsm_section_depth;
+    /* Otherwise the first use in a thread allocates, and glibc aborts if that fails. */
+    #if defined(__ELF__)
+    #define LSM_STATIC_TLS __attribute__((tls_model("initial-exec")))
+    #else
+    #define LSM_STATIC_TLS
+    #endif
+    static _Thread_local LSM_STATIC_TLS int lsm_section_depth;
     """
     int lsm_section_depth
 

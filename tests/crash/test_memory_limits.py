@@ -11,7 +11,7 @@ from soak import figure, size
 
 from .load import LOG_MODES, TINY
 
-HANG_SECONDS = 300.0
+HANG_SECONDS = 60.0
 
 
 @pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer reserves the address space")
