@@ -132,29 +132,33 @@ class Jobs:
         """Writes `memtables`, newest first and older than all others, into one table of L0. A full disk may cost the
         reserve.
         """
-        return self.versions.reserve.spend(lambda: self._flush(memtables, reason))
+        # Without older tables, a full disk need not take the tombstones.
+        bare = None if self.versions.tables else partial(self._flush, memtables, reason, keep_deletes=False)
+        return self.versions.reserve.spend(partial(self._flush, memtables, reason), bare)
 
-    def _flush(self, memtables: Sequence[Memtable], reason: str) -> Result:
+    def _flush(self, memtables: Sequence[Memtable], reason: str, keep_deletes: bool = True) -> Result:
         versions = self.versions
         if all(m.empty for m in memtables):
             versions.apply(VersionEdit(reason=reason), flushed=memtables)
             return Result(reason, 0, 0)
-        outcome = self.write_memtables(memtables)
+        outcome = self.write_memtables(memtables, keep_deletes=keep_deletes)
         added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
         return _result(outcome, reason, 0, 0, len(added))
 
-    def write_memtables(self, memtables: Sequence[Memtable], directory: str | None = None) -> dict[str, Any]:
+    def write_memtables(
+        self, memtables: Sequence[Memtable], directory: str | None = None, keep_deletes: bool = True
+    ) -> dict[str, Any]:
         """Runs the job of a flush without committing its table, which goes to `directory` if given."""
-        return self._write_l0(list(memtables), directory or self.versions.directory)
+        return self._write_l0(list(memtables), directory or self.versions.directory, keep_deletes)
 
     def merge_l0(self, files: Sequence[TableMeta]) -> dict[str, Any]:
         """Merges `files`, adjacent in L0 and newest first, into one table of L0, without committing it."""
         return self._write_l0(self.versions.tables_of(files), self.versions.directory)
 
-    def _write_l0(self, inputs: list[Any], directory: str) -> dict[str, Any]:
+    def _write_l0(self, inputs: list[Any], directory: str, keep_deletes: bool = True) -> dict[str, Any]:
         options = self._table_options(self.versions.options, self.versions.current, 0, None)
         options["directory"] = directory
-        return self._run(Job(inputs, single_output=True, below=None, **options))
+        return self._run(Job(inputs, single_output=True, below=None if keep_deletes else [], **options))
 
     def policy(self, version: Version) -> policy.FilterPolicy:
         options = self.versions.options
