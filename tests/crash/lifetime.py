@@ -115,7 +115,7 @@ def close_during_first_order(folder: str, delay: float) -> list[str]:
 
 
 def close_during_rotation(folder: str, options: dict[str, Any]) -> list[str]:
-    """Closes without a last flush, as at exit, while a writer is in the middle of starting a new log: the writer is held
+    """Closes without a last flush, as at exit, while a writer is in the middle of starting a new log: the writer waits
     there until the close has had time to go on."""
     strange: list[str] = []
     db = lsmkv.open(folder, **options)
