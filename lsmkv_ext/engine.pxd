@@ -92,7 +92,7 @@ cdef class Engine:
     # The caller has checked that the engine is writable, and nothing has run since that could close it. `sync` is a SyncWish.
     cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1
     cdef int write_payload(self, const BatchC* b, int sync) except -1
-    # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. Sets `end` to the end of the record.
+    # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. `end` gets the end of the record.
     # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1
     cdef int sync_to(self, uint64_t offset) except -1
