@@ -118,9 +118,14 @@ def test_a_history_of_a_wrong_database_is_rejected(folder, kind):
 
 
 def test_every_kind_of_operation_runs(folder):
-    (folder / "db").mkdir()
-    world = World(folder, "kinds", None)
-    world.run(1.5)
-    assert world.problems == [] and list(check_rounds(world.rounds)) == []
-    silent = {"read_snapshot", "release_snapshot"}
-    assert set(OPERATIONS) | set(MAINTENANCE) <= set(world.counts) | silent
+    missing = (set(OPERATIONS) | set(MAINTENANCE)) - {"read_snapshot", "release_snapshot"}
+    for number in range(40):  # a busy machine runs few in a second
+        directory = folder / str(number)
+        (directory / "db").mkdir(parents=True)
+        world = World(directory, f"kinds {number}", None)
+        world.run(1.5)
+        assert world.problems == [] and list(check_rounds(world.rounds)) == []
+        missing -= set(world.counts)
+        if not missing:
+            break
+    assert missing == set()
