@@ -86,7 +86,7 @@ asan: build
 # The part that CI runs: parsers, tables, log, engine, and a sample of the kills, the damage and the races. Not optimized, because
 # the build takes a third of the time. Without tests that open a database for every byte, and tests of time limits.
 ASAN_CUT := tests/unit tests/fuzz tests/golden $(patsubst %,tests/crash/test_%.py,corruption damage kill lifetime metamorphic reentrancy)
-ASAN_SKIP := every_ or flips or cut_anywhere or thousand or more_tables or Machine or solved_rate or busy or interrupt
+ASAN_SKIP := every_ or flips or cut_anywhere or thousand or more_tables or Machine or solved_rate or busy or interrupt or forked_child
 
 asan-cut: build
 	LSMKV_OPTIMIZE=0 LSMKV_CUT=0.03 tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal $(ASAN_CUT) \
