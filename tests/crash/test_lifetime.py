@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
 import shutil
 import subprocess
@@ -81,15 +80,7 @@ def test_more_tables_than_descriptors(lab, folder):
     figure("RLIMIT_NOFILE=40", "every key found", tables=said["files"])
 
 
-@pytest.fixture
-def small_disk(folder):
-    if os.geteuid() != 0:
-        pytest.skip("a full small file system needs root (mount)")
-    root = folder / "small"
-    root.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", root], check=True)
-    yield root
-    subprocess.run(["umount", root], check=True)
+DISK_SIZE = "24m"  # of `small_disk`
 
 
 @pytest.mark.timeout(0)
