@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import soak
@@ -40,17 +41,25 @@ class Result:
     test: str | None
     seconds: float | None  # from the start of the instrument to its failure
     missed_by: tuple[str, ...]
+    message: str = ""  # of the failure
 
 
-def first_failure(report: Path) -> str | None:
+class Failure(NamedTuple):
+    test: str
+    message: str
+
+
+def first_failure(report: Path) -> Failure | None:
     """The test that failed; None if none did. An error outside of a test is not a failure."""
     for case in ElementTree.parse(report).iter("testcase"):
-        if case.find("failure") is not None:
-            return f"{case.get('classname', '').split('.')[-1]}::{case.get('name')}"
+        failure = case.find("failure")
+        if failure is not None:
+            test = f"{case.get('classname', '').split('.')[-1]}::{case.get('name')}"
+            return Failure(test, failure.get("message", "")[:300])
     return None
 
 
-def run_instrument(name: str, tree: Path, workers: int = 2) -> str | None:
+def run_instrument(name: str, tree: Path, workers: int = 2) -> Failure | None:
     """The first test of the instrument that fails; None if all pass."""
     report = tree / "report.xml"
     words = INSTRUMENTS[name]
@@ -97,10 +106,12 @@ def try_mistake(mistake: Mistake, workers: int = 2) -> Result:
             raise Broken(f"{mistake.name}: {error.stdout.decode()}{error.stderr.decode()}") from error
         for name in mistake.caught_by:
             began = time.monotonic()
-            test = run_instrument(name, tree, workers)
-            if test is not None:
+            failure = run_instrument(name, tree, workers)
+            if failure is not None:
                 seconds = round(time.monotonic() - began, 1)
-                return Result(mistake.name, mistake.digest(), name, test, seconds, tuple(missed))
+                return Result(
+                    mistake.name, mistake.digest(), name, failure.test, seconds, tuple(missed), failure.message
+                )
             missed.append(name)
     return Result(mistake.name, mistake.digest(), None, None, None, tuple(missed))
 
@@ -134,7 +145,8 @@ def describe(result: Result) -> str:
     missed = f" (not by {', '.join(result.missed_by)})" if result.missed_by else ""
     if result.caught_by is None:
         return f"MISSED  {result.mistake}{missed}"
-    return f"{result.seconds:6.1f} s  {result.mistake}: {result.caught_by}, {result.test}{missed}"
+    message = " ".join(result.message.split())[:120]
+    return f"{result.seconds:6.1f} s  {result.mistake}: {result.caught_by}, {result.test}{missed}\n          {message}"
 
 
 def table(results: Iterable[Result]) -> list[str]:
