@@ -55,7 +55,7 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
         put(0, 60, 11, b"log")
         put(60, 66, 1, b"log only")
         db.sync()
-        shutil.copytree(folder, image, ignore=shutil.ignore_patterns("*.tmp"))  # a log is made ahead
+        shutil.copytree(folder, image, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     return wanted
 
 

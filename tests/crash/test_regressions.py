@@ -54,7 +54,7 @@ def test_an_unsynced_log_head_is_no_error_after_a_power_cut(lab, folder):
     so a log that starts with zeros is damage and nothing else."""
     with lsmkv.open(folder / "db", **TINY) as db:
         db.put(b"k", b"v", sync=True)
-        shutil.copytree(folder / "db", folder / "image", ignore=shutil.ignore_patterns("*.tmp"))  # a log is made ahead
+        shutil.copytree(folder / "db", folder / "image", ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     (log,) = (folder / "image").glob("*.wal")
     data = log.read_bytes()
     log.write_bytes(bytes(4096) + data[4096:])
