@@ -21,9 +21,9 @@ from lsmkv.version.version import EVERYTHING, KeyRange, TableMeta, Version, hull
 GRANDPARENT_FILES = 10
 # A merge takes along neighbours in its level while all inputs stay below this many target files.
 EXPANDED_FILES = 25
-# If all tables of L0 together are below this part of a target file, they are merged with neighbours in L1 rather than
-# moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.
-SMALL_PART = 8
+# If all tables of L0 together are smaller than a target file divided by this, they are merged with neighbours in L1
+# rather than moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.
+SMALL_DIVISOR = 8
 # From this share of tombstones on, a table is worth merging although its level is not full.
 TOMBSTONE_SHARE = 0.5
 # In the last level tombstones hide nothing, so fewer are worth a rewrite.
@@ -248,7 +248,7 @@ def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str 
     files = version.levels[0]
     if not files or not taken.free(files):
         return None
-    if total_size(files) < options.target_file_size // SMALL_PART:
+    if total_size(files) < options.target_file_size // SMALL_DIVISOR:
         return _merge_small(version, options, taken, reason)
     chosen = close_over(files, files[-1].range)
     return _plan_down(version, options, taken, 0, chosen, reason)
