@@ -66,7 +66,7 @@ class DatabaseLock:
 
 
 def is_locked(directory: str) -> bool:
-    """Whether a writer has the database open, here or elsewhere. Changes nothing and keeps nobody out."""
+    """Whether a writer has the database open, here or elsewhere. Changes nothing and blocks no writer."""
     path = os.path.join(directory, filenames.LOCK)
     try:
         fd = open_own(path, os.O_RDONLY)

@@ -45,7 +45,7 @@ CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = 192
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
-# An open reads every record. From so many on, it starts a new manifest, which takes three syncs more.
+# An open reads every record. From this many on it starts a new manifest, which takes three more syncs.
 MOST_RESUMED = 64
 
 

@@ -74,7 +74,7 @@ class CommitLock(RLock):
 
 
 class Condition(threading.Condition):
-    """A condition on which nobody waits while the interpreter finalizes."""
+    """A condition whose `wait` raises ClosedError while the interpreter finalizes."""
 
     def wait(self, timeout=None):
         require_running()

@@ -44,7 +44,7 @@ from lsmkv_ext.errors import ClosedError
 cdef enum:
     FIRST_CHUNK = 4             # items; most seeks read a few
     SMALL_CHUNK = 16            # chunks grow to this at once,
-    SHORT_SCAN = 64             # beyond it only after so many items
+    SHORT_SCAN = 64             # and beyond it only after this many items
     LARGEST_CHUNK = 512
     FIRST_BYTES = 1600          # of the first chunk's buffer
     OFF_GIL = 64                # chunks from this size on are filled without the GIL

@@ -35,7 +35,7 @@ from .random_options import draw
 
 MAINTAINERS = 2
 MOST_OPS = 40  # of one thread in one round
-# Every so many seconds another thread may have the GIL. The shortest ones put a switch into almost every call.
+# Seconds after which another thread may take the GIL. The shortest put a switch into almost every call.
 SWITCH_INTERVALS = [1e-6, 1e-6, 1e-5, 1e-4, 5e-3]
 # The rounds of operations that raised are searched together, so they should not get too many.
 MOST_RAISED = 10

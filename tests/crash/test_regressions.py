@@ -30,7 +30,7 @@ def left_by_a_kill(lab, folder):
 @pytest.mark.parametrize(("ops", "err"), [(mask(Op.OPEN), errno.EMFILE), (SYNCS, errno.EIO)])
 def test_a_failed_open_keeps_the_manifest_and_tables_that_current_names(lab, folder, ops, err, slack):
     """The folder could not be opened, or not be synced, after CURRENT had been renamed: the new manifest and
-    the table of the replayed log were removed as if nobody knew them."""
+    the table of the replayed log were removed as orphans."""
     call = left_by_a_kill(lab, folder)
     image = folder / "image"
     (folder / "db").rename(image)

@@ -135,7 +135,7 @@ def test_the_thread_of_a_finished_compact_range_is_forgotten(db):
 
 
 def allow_threads(monkeypatch, count):
-    """After `count` threads no more can be had: a limit of the system, or an interpreter that ends."""
+    """After `count` threads no more can be started, as at a system limit or when the interpreter ends."""
     start, left = threading.Thread.start, iter(range(count))
 
     def start_or_not(thread):

@@ -133,7 +133,7 @@ def test_range_tombstones_that_overlap_within_an_ingested_table_count(tmp_path):
 
 
 def test_outputs_end_at_two_mebibytes_of_range_tombstones(tmp_path):
-    """Whoever opens them has them in memory."""
+    """An open table keeps them in memory."""
     ranges = tuple((wide(3 * n, 40), wide(3 * n + 2, 40), n + 1) for n in range(60_000))
     rows = {wide(3 * n + 2, 40): (b"v", 1) for n in range(0, 60_000, 20_000)}
     write_table(tmp_path / "in.sst", rows, ranges)
