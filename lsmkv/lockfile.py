@@ -61,7 +61,7 @@ class DatabaseLock:
             file.close()
 
     def release(self) -> None:
-        """One step that needs no memory and no lock: what fails on the way out cannot keep the database locked."""
+        """Needs no memory and no lock, so it cannot fail and leave the database locked."""
         self._file.close()
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger("lsmkv")
 
 T = TypeVar("T")
 
-HEAD = b"lsmkv reserve\n"  # `destroy` recognises the file by it; zeros follow
+HEAD = b"lsmkv reserve\n"  # `destroy` recognizes the file by it; zeros follow
 # The reserve is 1 / SHARE of what the database stores, at most MOST. Below LEAST there is none.
 SHARE = 8
 LEAST = 64 << 10

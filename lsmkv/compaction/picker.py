@@ -19,7 +19,7 @@ from lsmkv.version.version import EVERYTHING, KeyRange, TableMeta, Version, hull
 # A table moves down unmerged, and an output grows, only while it overlaps at most this many target files two
 # levels down.
 GRANDPARENT_FILES = 10
-# A merge takes along neighbours in its level while all inputs stay below this many target files.
+# A merge also takes adjacent tables of its level while all inputs together stay below this many target files.
 EXPANDED_FILES = 25
 # If all tables of L0 together are smaller than a target file divided by this, they are merged with neighbours in L1
 # rather than moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.

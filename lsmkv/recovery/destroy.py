@@ -58,7 +58,7 @@ def remove_files(directory: str) -> None:
 def _remove(directory: str, everything: bool) -> None:
     """Remove files with names of ours but LOCK: all of them, or those whose contents show that they are ours."""
     listing = [(name, kind) for name, kind, _ in filenames.list_directory(directory) if kind is not FileKind.LOCK]
-    known = {name for name, kind in listing if ownership.recognised(directory, name, kind)}
+    known = {name for name, kind in listing if ownership.recognized(directory, name, kind)}
     names = [name for name, _ in listing if everything or name in known]
     # Damaged files go first: only CURRENT shows that they are ours. Then CURRENT: without it the rest is no database.
     for name in sorted(names, key=lambda name: (name in known, name != filenames.CURRENT)):

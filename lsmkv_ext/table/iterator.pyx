@@ -76,7 +76,7 @@ cdef int _failed(TableIter* it, int code) noexcept nogil:
 
 
 cdef void _plan_read(TableIter* it, uint32_t i, bint backward, uint64_t* at, uint64_t* end) noexcept nogil:
-    """Sets the file range to read: block i and its neighbors in the direction of travel, as far as the window reaches."""
+    """Sets the file range to read: block i and its neighbours in the direction of travel, as far as the window reaches."""
     cdef TableC* t = it.t
     cdef uint32_t first = i
     cdef uint32_t last = i + 1
