@@ -26,9 +26,9 @@ def small_subcompactions(monkeypatch):
     monkeypatch.setattr(subcompaction, "MIN_BYTES", 1)
 
 
-def make_table(folder, name, rows, ranges=(), **options):
+def make_table(folder, name, rows, tombstones=(), **options):
     path = folder / name
-    write_table(path, rows, ranges, **options)
+    write_table(path, rows, tombstones, **options)
     return Table(str(path))
 
 
@@ -38,29 +38,29 @@ def job(folder, inputs, numbers, **options):
 
 def contents(folder, outcome):
     """All entries of the outputs in order, and which keys their range tombstones cover."""
-    entries, ranges = [], []
+    entries, tombstones = [], []
     for output in outcome["outputs"]:
         table = Table(str(folder / f"{output.number:06d}.sst"))
         entries += list(table.entries())
-        ranges += table.range_tombstones
-    return entries, ranges
+        tombstones += table.range_tombstones
+    return entries, tombstones
 
 
-def covered(ranges, key):
-    return max((seq for start, stop, seq in ranges if start <= key < stop), default=0)
+def covered(tombstones, key):
+    return max((seq for start, stop, seq in tombstones if start <= key < stop), default=0)
 
 
 @given(
     newer=st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=12),
     older=st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=12),
-    ranges=st.lists(st.tuples(KEYS, KEYS), max_size=4),
+    tombstones=st.lists(st.tuples(KEYS, KEYS), max_size=4),
     keys=st.sets(KEYS, min_size=1, max_size=4),
     below=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_subcompactions_together_are_the_whole(tmp_path_factory, newer, older, ranges, keys, below):
+def test_the_subcompactions_together_are_the_whole(tmp_path_factory, newer, older, tombstones, keys, below):
     folder = tmp_path_factory.mktemp("subcompactions")
-    spans = tuple((*sorted(pair), 50 + i) for i, pair in enumerate(ranges) if pair[0] != pair[1])
+    spans = tuple((*sorted(pair), 50 + i) for i, pair in enumerate(tombstones) if pair[0] != pair[1])
     inputs = []
     if newer or spans:
         rows = {k: (v, 100 + i) for i, (k, v) in enumerate(newer.items())}
@@ -78,7 +78,7 @@ def test_the_subcompactions_together_are_the_whole(tmp_path_factory, newer, olde
     found = [contents(folder, outcome) for outcome in outcomes]
     assert [entry for entries, _ in found for entry in entries] == whole[0]
     together = [span for _, spans in found for span in spans]
-    for key in {*newer, *older, *keys, *(k for span in ranges for k in span)}:
+    for key in {*newer, *older, *keys, *(k for span in tombstones for k in span)}:
         assert covered(together, key) == covered(whole[1], key)
     for (start, stop), outcome in zip(bounds, outcomes, strict=True):
         for output in outcome["outputs"]:

@@ -157,8 +157,8 @@ def test_properties_and_layout(tmp_path):
 
 
 def test_range_tombstones(tmp_path):
-    ranges = ((b"m", b"p", 9), (b"a", b"c", 5), (b"m", b"n", 20))
-    write_table(tmp_path / "t.sst", {b"b": (b"1", 3), b"o": (b"2", 4)}, ranges)
+    tombstones = ((b"m", b"p", 9), (b"a", b"c", 5), (b"m", b"n", 20))
+    write_table(tmp_path / "t.sst", {b"b": (b"1", 3), b"o": (b"2", 4)}, tombstones)
     table = Table(tmp_path / "t.sst")
     assert table.range_tombstones == [(b"a", b"c", 5), (b"m", b"n", 20), (b"m", b"p", 9)]
     assert (table.smallest, table.largest, table.largest_exclusive) == (b"a", b"p", True)
