@@ -64,7 +64,7 @@ fuzz: build
 soak: build
 	LSMKV_SOAK=1 $(PYTEST) tests/crash tests/fuzz
 
-# Plants known mistakes one by one and shows which instrument notices each: about an hour. Goes on where the last run ended.
+# Plants known mistakes one by one and shows which instrument notices each: about an hour. Continues an interrupted run.
 planted: build
 	cd tests && LSMKV_FIGURES=1 ../$(BIN)/python -m planted.run
 

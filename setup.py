@@ -53,7 +53,7 @@ link_args = ["-pthread"]
 if DEBUG or SANITIZE:
     compile_args.append("-fno-omit-frame-pointer")
 if SANITIZE:
-    # Undefined behaviour ends the process: on stderr, which the tests of programs swallow, nobody would see it.
+    # Undefined behaviour ends the process: the tests of programs would swallow a report on stderr.
     compile_args += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined", "-g1"]
     link_args.append(f"-fsanitize={SANITIZE}")
 if COVERAGE:

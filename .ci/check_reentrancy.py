@@ -5,7 +5,7 @@ of a call (lsmkv_ext/port/handle.pxd). This reads the functions of GUARDED line 
 loops, and reports
 
 - a use of guarded state after anything that may run Python code or release the GIL, without a check in between;
-- anything that may run Python code while the call is counted in flight: a close in there would wait for ever.
+- anything that may run Python code while the call is counted in flight: a close in there would wait forever.
 
 Whether a call may run Python code follows from the body of its function. A name it does not know may.
 """
@@ -55,7 +55,7 @@ LEAVES = re.compile(r"^(return|raise|break|continue)\b")
 class Function:
     name: str
     file: str
-    public: bool  # a def: nobody has checked for it
+    public: bool  # a def: Python calls it, without a check before
     lines: list[tuple[int, int, str]]  # number, indentation, text
     objects: list[str] = field(default_factory=list)  # parameters without a C type
 
@@ -156,7 +156,7 @@ class Checker:
 
     def run(self) -> list[str]:
         for function in self._all:
-            if function.file in GUARDED and function.name != "__cinit__":  # nobody else knows the object yet
+            if function.file in GUARDED and function.name != "__cinit__":  # no other code has the object yet
                 self._scan(function, State(stale=function.public), report=True)
         return sorted(self.problems)
 

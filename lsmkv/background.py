@@ -1,11 +1,11 @@
 """The background threads of the process, shared by all open databases.
 
-A database has tasks (`Task`) in three lanes: flushes, compactions, and housekeeping (logs made ahead, periodic work).
-Each lane has its own threads, so a flush never waits behind a compaction. A thread starts when a task is due and no
-thread is idle, up to the limit of the lane; one idle thread per lane stays. One more thread, the timer, offers tasks
-after a delay. An idle database wakes no thread. The threads end with the last database.
+A database has tasks (`Task`) in three lanes: flushes, compactions, and housekeeping (logs made in advance, periodic
+work). Each lane has threads of its own, so a flush never waits for a compaction. A lane starts a thread when a task is
+due and no thread is idle, up to its limit, and keeps one idle thread. One more thread, the timer, wakes tasks after a
+delay. An idle database wakes no thread. The threads end with the last database.
 
-`lsmkv_ext.port.lanes` has the queues. No lock is involved.
+`lsmkv_ext.port.lanes` has the queues, which take no lock.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from lsmkv_ext.port.section import section
 
 log = logging.getLogger("lsmkv")
 
-# Threads of a lane for short work. If a bad disk blocks one database, and fewer than this many, the others go on.
+# Most threads of the lanes for short work. While fewer databases than this hang on a bad disk, the others go on.
 SHORT_LIMIT = 8
 # Compaction threads, unless there are more cores or a database asks for more.
 COMPACTION_LIMIT = 4
 # The shortest pause after a failure.
 FIRST_PAUSE = 0.05
-# Until a task is tried again for which no thread could be started.
+# After this pause the timer wakes a task again for which no thread could be started.
 START_PAUSE = 1.0
-# No thread is started for so long after one that did not begin: each try takes seconds.
+# No thread is started for this long after one that did not begin: each attempt takes seconds.
 STILLBORN_PAUSE = 10.0
 
 
@@ -50,7 +50,7 @@ class Pool:
         self._none_before = 0.0  # no thread is started earlier
 
     def start_worker(self, lane: Lane, name: str) -> None:
-        """Starts a thread that `lane` has counted. Raises RuntimeError if the lane has none."""
+        """Starts a thread that `lane` has counted. Raises RuntimeError if that fails and the lane has no other."""
         try:
             self.start_timer()
             self._start(name, partial(section, _work, lane))
@@ -61,7 +61,7 @@ class Pool:
             raise
 
     def start_timer(self) -> None:
-        """Alarms ring from now on. Raises RuntimeError if no thread can be started."""
+        """Starts the timer's thread if it does not run. Raises RuntimeError if no thread can be started."""
         if not self._timer_started:
             self._timer_started = True
             try:
@@ -76,7 +76,7 @@ class Pool:
         # Daemon: the interpreter's exit must not wait for it before our exit hook closes the databases.
         thread = threading.Thread(target=target, name=f"lsmkv-{name}", daemon=True)
         self._forget_ended()
-        # Before the start: a thread that runs is always known.
+        # Before the start: `end` must know every thread that runs.
         self.threads.append(thread)
         try:
             start_thread(thread)
@@ -89,11 +89,11 @@ class Pool:
     def _forget_ended(self) -> None:
         for thread in list(self.threads):
             if thread.ident is not None and not thread.is_alive():
-                with suppress(ValueError):  # another thread was faster
+                with suppress(ValueError):  # another thread has removed it
                     self.threads.remove(thread)
 
     def end(self) -> None:
-        """Ends the threads, which have nothing left to do, and joins them, except the calling one."""
+        """Ends the threads and joins all but the calling one. All tasks are closed."""
         for each in (self.flush, self.compaction, self.housekeeping, self.timer):
             each.end()
         for thread in list(self.threads):
@@ -102,10 +102,10 @@ class Pool:
 
 
 class Task(TaskState):
-    """Work of one database that a thread of the lane runs whenever it was woken.
+    """Work of one database. A thread of the lane runs it after each `wake`.
 
     `run(pause)` returns the seconds to pause before the next run, 0.0 for none; `pause` is what the last run returned.
-    A wake does not cut a pause short. If `run` raises, `failed(error, pause)` reports the error and returns the pause.
+    A wake does not shorten a pause. If `run` raises, `failed(error, pause)` reports the error and returns the pause.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Task(TaskState):
         self._pause = 0.0
 
     def wake(self) -> None:
-        """Asks for a run. Raises RuntimeError if no thread can be started for it; the task waits for the next wake."""
+        """Asks for a run. Raises RuntimeError if no thread can be started for it; the next wake tries again."""
         self._call_thread(woken=True)
 
     def _call_thread(self, woken: bool) -> None:
@@ -133,7 +133,7 @@ class Task(TaskState):
             self._pool.start_worker(self.lane, self._name)
 
     def help(self) -> bool:
-        """Runs the task in this thread, if it is not paused or run by others. Returns whether it did."""
+        """Runs the task in this thread, unless it is paused or running elsewhere. Returns whether it did."""
         if not self.begin():
             return False
         self.perform()
@@ -142,7 +142,7 @@ class Task(TaskState):
         return True
 
     def perform(self) -> None:
-        """Runs the task in a thread that is a runner. Raises no error: callers wait for what the thread does next."""
+        """Runs the task; this thread is already one of its runners. Raises no error, only KeyboardInterrupt."""
         pause = FIRST_PAUSE
         try:
             pause = self._attempt()
@@ -153,7 +153,7 @@ class Task(TaskState):
     def _attempt(self) -> float:
         try:
             return self._run(self._pause)
-        except KeyboardInterrupt:  # in the main thread, which helps where no other thread can be started
+        except KeyboardInterrupt:  # in the main thread, which runs the task if no thread can be started
             raise
         except BaseException as error:
             return self._report(error)
@@ -162,11 +162,11 @@ class Task(TaskState):
         try:
             return max(self._failed(error, self._pause), FIRST_PAUSE)
         except BaseException:
-            return FIRST_PAUSE  # too little memory even for the report
+            return FIRST_PAUSE  # not even memory for the report
 
 
 def _work(lane: Lane) -> None:
-    """A thread of a lane. It lives through any exception: callers wait for what it does."""
+    """The body of a lane's thread. It survives every exception, because callers wait for its work."""
     worker = task = None
     while True:
         try:
@@ -179,15 +179,15 @@ def _work(lane: Lane) -> None:
             else:
                 worker.wait()
         except BaseException:
-            # Too little memory even for a call.
+            # Not even memory for a call.
             if isinstance(task, Task):
                 task.finish(FIRST_PAUSE)
             time.sleep(FIRST_PAUSE)
-        task = None  # nothing is kept alive by an idle thread
+        task = None  # an idle thread keeps nothing alive
 
 
 def _ring(timer: Timer) -> None:
-    """The thread of the timer."""
+    """The body of the timer's thread."""
     while not timer.ended:
         try:
             task = timer.ring()
@@ -196,7 +196,7 @@ def _ring(timer: Timer) -> None:
             else:
                 timer.sleep()
         except BaseException:
-            time.sleep(FIRST_PAUSE)  # too little memory even for a call
+            time.sleep(FIRST_PAUSE)  # not even memory for a call
 
 
 def _wake(task: Task) -> None:
@@ -212,7 +212,7 @@ _pool = Pool()
 
 
 def enter(compactions: int) -> Pool:
-    """The pool for a database that is being opened and may run so many compactions at once. `leave` it at the end."""
+    """Returns the pool, for a database that runs up to `compactions` at once. It calls `leave` when it closes."""
     global _pool
     pool = _pool
     while not pool.databases.enter():
@@ -222,13 +222,13 @@ def enter(compactions: int) -> Pool:
 
 
 def leave(pool: Pool) -> None:
-    """The tasks of the database are closed. After the last database the threads end."""
+    """Called after the tasks of a database are closed. The last database ends the threads."""
     if pool.databases.leave():
         pool.end()
 
 
 def _start_over() -> None:
-    """In a forked child: the threads are the parent's."""
+    """In a forked child: the threads are those of the parent."""
     global _pool
     _pool = Pool()
 

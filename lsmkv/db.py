@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from lsmkv import checkpoint, filenames, ingest, lifecycle
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.filter_rebuild import FilterDebt, FilterRebuild
-from lsmkv.compaction.flush import Flusher
 from lsmkv.compaction.hints import ReadHints
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.manual import ManualWork, Progress
@@ -78,7 +77,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         lifecycle.register(self)
 
     def _attach(self, versions: VersionSet, report: RecoveryReport) -> None:
-        """Creates the parts behind the engine. They refer to each other and to the engine, never to this object:
+        """Create the objects behind the engine. They refer to each other and to the engine, never to this object:
         otherwise their threads would keep an abandoned database alive.
         """
         engine = versions.engine
@@ -92,14 +91,14 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         self._scheduler: Scheduler = Scheduler(versions, self._jobs, self._logs, self._read_hints.read, export)
         self._manual = ManualWork(self._scheduler)
         if self._lock is not None:
-            # Interrupts are deferred: the writer holds its turn, and the scheduler must learn of a refusal.
-            engine.on_full = partial(_make_room, self._scheduler.flusher)
+            # Interrupts are deferred: the scheduler must learn of a refusal, and the reserve has a lock.
+            engine.on_full = self._scheduler.flusher.make_room
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
             engine.release_reserve = partial(uninterruptible, versions.reserve.release, defer_interrupt=True)
             engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
 
     def _call(self, work: Callable[[], T]) -> T:
-        """Runs work that takes locks or waits. A finalizer that strikes inside such work cannot: see `port/section`."""
+        """Run work that takes locks or waits. Raise Error for a finalizer inside other such work (`port/section`)."""
         refuse_in_section()
         return uninterruptible(work)
 
@@ -371,7 +370,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             versions, report = open_reader.open_for_reading(self.path, self.options, lambda: self._close_waits)
             self._engine.adopt(versions.engine)
             versions.engine = self._engine
-            # All parts: one that refers to the old state would keep its tables open.
+            # All of them: one that refers to the old state would keep its tables open.
             self._attach(versions, report)
 
     # Statistics --------------------------------------------------------------------------------------------
@@ -478,7 +477,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             raise problem
 
     def _remove_traces(self) -> None:
-        """Of the closed engine, in memory and in the folder."""
+        """Drop what the closed engine leaves in memory and in the directory."""
         lifecycle.unregister(self)
         if not self.readonly:
             self._logs.close()
@@ -488,7 +487,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             self._versions.collect_garbage()
 
     def _abandon(self, flush: bool) -> None:
-        """Closes while the interpreter finalizes. Other threads have stopped for good, perhaps inside a call or a job,
+        """Close while the interpreter finalizes. Other threads have stopped for good, perhaps inside a call or a job,
         so nothing that they use is freed. Acknowledged writes are in the log; without a log they are flushed here.
         """
         if self.closed or self._pid != os.getpid():
@@ -502,7 +501,7 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
             raise problem
 
     def _last_flush(self) -> BaseException | None:
-        """Returns the error that `close` should raise. With a log a failed flush loses nothing."""
+        """Flush, and return the error that `close` should raise. With a log a failed flush loses nothing."""
         if self._engine.refusal is not None:
             return None
         self._logs.stop_preparing()
@@ -526,10 +525,6 @@ class DB(Store, OrderedMapping, MutableMapping[bytes, bytes]):
         finally:
             # Last: with `-W error` it raises.
             warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
-
-
-def _make_room(flusher: Flusher, frees: bool) -> None:
-    uninterruptible(lambda: flusher.make_room(frees), defer_interrupt=True)
 
 
 def _export(versions: VersionSet, jobs: Jobs, counters: Counters) -> None:

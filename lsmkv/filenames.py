@@ -1,6 +1,6 @@
 """Names of the files in a database directory.
 
-Only files whose name `parse` recognises are opened because another file names them, or deleted.
+Only files whose name `parse` recognizes are opened because another file names them, or deleted.
 """
 
 from __future__ import annotations

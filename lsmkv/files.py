@@ -23,6 +23,11 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NOT_REGULAR = frozenset({errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ELOOP})
 
 
+def is_no_room(error: BaseException) -> bool:
+    """Whether an error means that the disk is full. A failed fsync never does: it is final, whatever its errno."""
+    return isinstance(error, OSError) and error.errno in NO_ROOM and not isinstance(error, SyncError)
+
+
 def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
     """`os.open` that never waits and never returns 0, 1 or 2, the standard streams."""
     occupy_standard_streams()

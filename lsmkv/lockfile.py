@@ -61,12 +61,12 @@ class DatabaseLock:
             file.close()
 
     def release(self) -> None:
-        """One step that needs no memory and no lock: what fails on the way out cannot keep the database locked."""
+        """Needs no memory and no lock, so it cannot fail and leave the database locked."""
         self._file.close()
 
 
 def is_locked(directory: str) -> bool:
-    """Whether a writer has the database open, here or elsewhere. Changes nothing and keeps nobody out."""
+    """Whether a writer has the database open, here or elsewhere. Changes nothing and blocks no writer."""
     path = os.path.join(directory, filenames.LOCK)
     try:
         fd = open_own(path, os.O_RDONLY)

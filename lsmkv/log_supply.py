@@ -1,6 +1,6 @@
 """New memtables and their logs. One log is created in advance, so a rotation does not wait for the disk.
 
-Such a log cannot store the last sequence number before it. Recovery takes it from the first record, because sequence
+The head of such a log has no sequence number to start from. Recovery takes it from the first record, because sequence
 numbers have no gaps.
 """
 
@@ -29,21 +29,24 @@ class LogSupply:
 
     def __init__(self, versions: VersionSet) -> None:
         self.versions = versions
-        self.wanted = False  # a log was taken, so another will be needed
-        self._spare: LogWriter | None = None  # the log made ahead
+        self.wanted = False  # the log made in advance was taken
+        self._spare: LogWriter | None = None  # the log made in advance
         self.preparing = False
         self._closing = False
         self._prepared = Condition(versions.lock)
 
     def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
-        """Return an empty memtable and its log, whose name is durable; None without logging. Numbers only grow."""
-        memtable = new_memtable(self.versions, 0)  # first: a log that was taken must not be lost
+        """Return an empty memtable and its log, whose name is durable; the log is None without logging.
+
+        Each log has a larger number than the one before.
+        """
+        memtable = new_memtable(self.versions, 0)  # first: if this fails, no log has been taken
         with self.versions.lock:
-            # A log being made has the smaller number, and recovery reads logs by number: it goes first.
+            # A log that is being made has the smaller number, and recovery reads logs by number: use that one first.
             self._prepared.wait_for(lambda: not self.preparing)
             writer, self._spare = self._spare, None
             self.wanted = self.versions.options.wal is not None and not self._closing
-            # Under the lock: the next spare, wanted from here on, gets a larger number.
+            # Under the lock: the next spare log gets a larger number.
             number = self.versions.numbers.next() if writer is None else writer.number
         if writer is None:
             writer = self._create(number, last_seq)
@@ -51,7 +54,7 @@ class LogSupply:
         return memtable, writer
 
     def rotate(self) -> None:
-        """Gives the engine an empty memtable and its log. The caller holds the writer's turn."""
+        """Give the engine an empty memtable and its log. The caller holds the writer's turn."""
         engine = self.versions.engine
         engine.require_writable()
         memtable, writer = self.take(engine.last_seq)
@@ -73,7 +76,7 @@ class LogSupply:
         return self.wanted and self._spare is None
 
     def prepare(self) -> None:
-        """Make a log ahead if one is wanted."""
+        """Make a log in advance if one is wanted."""
         with self.versions.lock:
             if not self.short:
                 return
@@ -88,7 +91,7 @@ class LogSupply:
                 self._prepared.notify_all()
 
     def stop_preparing(self) -> None:
-        """Make no more logs ahead: the database is about to close and would delete them unused."""
+        """Make no more logs in advance: the database is about to close and would delete them unused."""
         with self.versions.lock:
             self._closing = True
             self.wanted = False
@@ -97,12 +100,12 @@ class LogSupply:
         versions = self.versions
         writer = new_log(versions, number, last_seq)
         if writer is not None:
-            # Before the first record: a synced record is lost with its file's name.
+            # Before the first record: if a power cut takes the name of the file, it takes the synced records too.
             versions.sync_directory()
         return writer
 
     def close(self) -> None:
-        """Remove the log made ahead."""
+        """Remove the log made in advance."""
         with self.versions.lock:
             spare, self._spare = self._spare, None
         if spare is not None:
@@ -112,7 +115,7 @@ class LogSupply:
 def new_memtable(versions: VersionSet, number: int) -> Memtable:
     """Return an empty memtable with the number that its log has, or would have.
 
-    Its index grows to the size that the last one needed.
+    It expects as many keys as the active one has.
     """
     active = versions.engine.active
     expected = 0 if active is None else active.keys

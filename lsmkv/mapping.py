@@ -99,7 +99,7 @@ class ValuesView(_View[bytes], collections.abc.ValuesView[bytes]):
     _keys = False
 
     def __contains__(self, value: object) -> bool:
-        """Takes a scan."""
+        """Scan all values."""
         return any(value == found for found in self)
 
 
@@ -112,7 +112,7 @@ class ItemsView(_View[tuple[bytes, bytes]], collections.abc.ItemsView[bytes, byt
 
 
 def count(scan: Iterator[Any]) -> int:
-    """Counts the remaining items of an iterator, by its `skip` if it has one, which creates no objects."""
+    """Count the remaining items of an iterator, by its `skip` if it has one, which creates no objects."""
     skip = getattr(scan, "skip", None)
     if skip is None:
         return sum(1 for _ in scan)

@@ -37,7 +37,7 @@ def is_database(directory: str) -> bool:
     return OUR_CURRENT.match(current) is not None
 
 
-def recognised(directory: str, name: str, kind: FileKind) -> bool:
+def recognized(directory: str, name: str, kind: FileKind) -> bool:
     """Whether the contents show that the file is ours. An empty or missing file counts: nothing can be lost."""
     path = os.path.join(directory, name)
     try:
@@ -92,6 +92,6 @@ def refuse_foreign_files(directory: str) -> None:
         return
     for name, kind, _ in filenames.list_directory(directory):
         # LOCK is never written to.
-        if kind is not FileKind.LOCK and not recognised(directory, name, kind):
+        if kind is not FileKind.LOCK and not recognized(directory, name, kind):
             path = os.path.join(directory, name)
-            raise IOError(errno.EEXIST, "there is no database, and the file is not recognised as ours", path)
+            raise IOError(errno.EEXIST, "there is no database, and the file is not recognized as ours", path)

@@ -187,7 +187,7 @@ class PrefixedBatch:
 
 
 def delete_from(db: Any, start: bytes) -> None:
-    """Deletes every key from `start` on, at one moment."""
+    """Delete every key from `start` on, at one moment."""
     db._require_writable()
     db._call(lambda: _delete_from(db, start))
     if db.options.sync:

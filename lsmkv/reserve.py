@@ -1,7 +1,7 @@
-"""The reserve: disk space that the file RESERVE sets aside, for a database that fills its own disk.
+"""The reserve: the file RESERVE sets disk space aside, for a database that fills its own disk.
 
-Removing the file lets deletes through, and the flushes and compactions that turn them into free space. Until the
-reserve is back, the engine takes no other writes.
+On a full disk the file is removed. Its space serves deletes, and the flushes and compactions that turn them into free
+space. Until the reserve is back, the engine refuses all other writes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from lsmkv import filenames
-from lsmkv.errors import SyncError
-from lsmkv.files import NO_ROOM, open_own, write_all
+from lsmkv.files import is_no_room, open_own, write_all
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.port.finalization import RLock
 
@@ -22,15 +21,15 @@ log = logging.getLogger("lsmkv")
 
 T = TypeVar("T")
 
-HEAD = b"lsmkv reserve\n"  # so that `destroy` recognises the file; zeros follow
-# A share of what the database stores, within these bounds: a small database has none.
+HEAD = b"lsmkv reserve\n"  # `destroy` recognizes the file by it; zeros follow
+# The reserve is 1 / SHARE of what the database stores, at most MOST. Below LEAST there is none.
 SHARE = 8
 LEAST = 64 << 10
 MOST = 64 << 20
 
 
 def wanted_size(stored: int) -> int:
-    """The size of the reserve of a database that stores so many bytes."""
+    """The size of the reserve of a database that stores `stored` bytes."""
     size = min(stored // SHARE, MOST)
     return size if size >= LEAST else 0
 
@@ -46,7 +45,7 @@ class Reserve:
 
     @property
     def size(self) -> int:
-        """Bytes set aside. A copied file may be sparse and set nothing aside."""
+        """Bytes set aside. The holes of a sparse file, perhaps a copied one, do not count."""
         try:
             status = os.lstat(self._path)
         except FileNotFoundError:
@@ -54,7 +53,9 @@ class Reserve:
         return min(status.st_size, status.st_blocks * 512)
 
     def keep(self, stored: int) -> None:
-        """Sets aside what a database of so many bytes should have. Changes little by little are left alone."""
+        """Sets aside the reserve of a database that stores `stored` bytes. Keeps the current size if it is right within
+        a factor of two.
+        """
         with self._lock:
             self._wanted = wanted_size(stored)
             size = self.size
@@ -63,14 +64,14 @@ class Reserve:
             self._engine.set_reserve_used(self._wanted > 0 and self.size == 0)
 
     def refill(self) -> None:
-        """Sets the space aside again, if there is enough."""
+        """Sets the space aside again if the disk has it."""
         with self._lock:
             if self.size < self._wanted:
                 self._resize()
             self._engine.set_reserve_used(self._wanted > 0 and self.size == 0)
 
     def release(self) -> bool:
-        """Gives the space back. False if there was none."""
+        """Frees the space. Returns whether there was any."""
         with self._lock:
             size = self.size
             self._remove()
@@ -80,22 +81,20 @@ class Reserve:
             return size > 0
 
     def spend(self, work: Callable[[], T], smaller: Callable[[], T] | None = None) -> T:
-        """Runs `work`. If the disk is full, frees the reserve and runs `smaller`, which takes less space, or `work`
-        again.
+        """Runs `work`. If the disk is full, frees the reserve and runs `smaller`, which needs less space; without
+        `smaller`, runs `work` again.
         """
         try:
             return work()
-        except SyncError:
-            raise
         except OSError as error:
-            if error.errno not in NO_ROOM or not (self.release() or smaller):
+            if not is_no_room(error) or not (self.release() or smaller):
                 raise
         result = (smaller or work)()
         self.refill()
         return result
 
     def _resize(self) -> None:
-        """A failure leaves the old size or no file: the reserve is no more than a precaution."""
+        """A failure leaves the old size or no file, and is only logged: the database works without a reserve."""
         if not self._wanted:
             self._remove()
             return

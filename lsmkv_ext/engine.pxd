@@ -77,13 +77,13 @@ cdef class Engine:
     cdef uint64_t owed          # ns of delay not yet slept
     cdef bint stopped
     cdef bint reserve_used      # the disk is full: only writes that free space are taken
-    cdef bint held              # delay, stopped or reserve_used: a write has to look at them
+    cdef bint held              # delay, stopped or reserve_used is set: the one test that every write makes
 
     cdef int check_writable(self) except -1
     cdef int fail_write(self) except -1
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
-    # frees: the write consists of deletes, which take space in order to free more.
+    # frees: the write has only deletes, which free more space than they take.
     cdef int throttle(self, uint64_t footprint, bint frees) except -1
     cdef int make_room(self, bint keep_turn, bint frees) except -1
     cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1

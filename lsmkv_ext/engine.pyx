@@ -57,8 +57,8 @@ cdef enum:
 
 # --- batches (nogil) ----------------------------------------------------------------------------------------------------
 
-cdef int apply_payload(MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
-                       Status* st) noexcept nogil:
+cdef int insert_operations(MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
+                           Status* st) noexcept nogil:
     cdef OpCursor ops
     cdef Operation op
     cdef const char* problem = ops_begin(&ops, payload, n, count, seq)
@@ -79,7 +79,7 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
         memcpy(place, payload, n)
         if log_commit(log, n, seq, count, st) != ST_OK:
             return st.code
-    return apply_payload(m, payload, n, count, seq, seed, st)
+    return insert_operations(m, payload, n, count, seq, seed, st)
 
 
 cdef inline bint wants_sync(Engine self, int sync) noexcept:
@@ -437,7 +437,7 @@ cdef class Engine:
         if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
             return self.make_room(keep_turn, frees)
         if keep_turn:
-            self.turn.drawn += 1        # it is free, as was just seen
+            self.turn.drawn += 1        # the turn is free, as checked above
         return 0
 
     cdef bint has_reserve(self, bint frees, const Status* st) except -1:
@@ -591,7 +591,7 @@ cdef class Engine:
 
 
 cdef class Exclusive:
-    """The writer's turn for a `with` block. Leaving allocates nothing: without memory the turn would never end."""
+    """The writer's turn for a `with` block. Leaving it allocates nothing: if that failed, the turn would never end."""
 
     def __cinit__(self, Engine engine not None):
         self.engine = engine

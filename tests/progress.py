@@ -1,4 +1,4 @@
-"""How far a long run has come: one that was cut short goes on from there, unless the source has changed since."""
+"""The progress of a long run. An interrupted run continues from there, unless the source has changed since."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A cut in `make test`, all of it in `make soak` (LSMKV_SOAK=1). Figures go to a file as they arise, so that a soak
 that was cut short leaves what it had:  python tests/soak.py  prints them.
 
-An interrupted soak of the same code goes on where it stopped: tests that passed are not run again, and their figures
+An interrupted soak of the same code continues where it stopped: tests that passed are not run again, and their figures
 stay. So a soak may be run in slices; none of its tests takes an hour. Removing build/soak-passed starts it anew.
 """
 

@@ -1,7 +1,4 @@
-"""Automatic compaction: which plan comes next, and what running one leaves behind.
-
-The fields are guarded by the version set's `lock`.
-"""
+"""Automatic compaction: picks the next plan, runs it, and reports how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from lsmkv.errors import ClosedError, CorruptionError, Error, IOError
 from lsmkv.options import Options
 from lsmkv.version.version import Version
 
-# How often dropped tables are checked while readers hold some of them.
+# How often dropped tables are checked while readers still hold some of them.
 GARBAGE_INTERVAL = 0.5
 IDLE_SECONDS = 0.1
 
@@ -33,7 +30,7 @@ class AutomaticCompaction:
     # Picking -----------------------------------------------------------------------------------------------
 
     def choose(self) -> CompactionPlan | None:
-        """The next plan, or None. The lock is held."""
+        """The next plan, or None; none while a manual compaction suspends automatic ones. The lock is held."""
         if self._claims.suspended:
             return None
         return self._claims.choose(self._read_hints())
@@ -42,7 +39,7 @@ class AutomaticCompaction:
         return self._hints(self._versions.current, self._versions.options)
 
     def next_plan(self) -> CompactionPlan | None:
-        """The plan to run now, or None. The lock is held."""
+        """The plan to run now, an idle compaction included, or None. The lock is held."""
         if self._status.stopping or self._versions.engine.refusal is not None:
             return None
         self._versions.collect_garbage()
@@ -50,13 +47,13 @@ class AutomaticCompaction:
 
     def _choose_idle(self) -> CompactionPlan | None:
         idle = self._idle_in()
-        # A flush is no change until it has ended, but it is work.
+        # Not idle: a running flush has not changed the tree yet, but it will.
         if idle is None or idle > 0.0 or self._versions.engine.immutables or self._status.flushing:
             return None
         return self._claims.choose_idle(self._read_hints())
 
     def _idle_in(self) -> float | None:
-        """Seconds until an idle compaction may run if nothing changes; None if there is none."""
+        """Seconds until an idle compaction may run if nothing changes; None if L0 is not worth merging."""
         if self._claims.suspended:
             return None
         if not l0_worth_merging(self._versions.current, self._versions.options, self._read_hints().covered):
@@ -64,7 +61,7 @@ class AutomaticCompaction:
         return self._status.changed_at + IDLE_SECONDS - time.monotonic()
 
     def look_again_in(self) -> float | None:
-        """Seconds until `next_plan` may find something although nothing changed. None: never."""
+        """Seconds until `next_plan` may find something even if nothing changes; None if it will not."""
         with self._versions.lock:
             if self._versions.engine.refusal is not None:
                 return None
@@ -80,14 +77,14 @@ class AutomaticCompaction:
         try:
             return self._status.attempt("compaction", str(claim.plan), partial(self.run_claimed, claim), pause)
         finally:
-            # Again: the attempt may have failed before it ran the plan.
+            # `run_claimed` does it too, but the attempt may have failed before it.
             with self._versions.lock:
                 self._claims.remove(claim)
 
-    def run_claimed(self, claim: Claim, parts: int = 1) -> None:
-        """Runs a plan in up to `parts` threads and removes its claim."""
+    def run_claimed(self, claim: Claim, max_subcompactions: int = 1) -> None:
+        """Runs a plan in up to `max_subcompactions` threads and removes its claim."""
         try:
-            result = self._jobs.run(claim.plan, claim.shifts, parts)
+            result = self._jobs.run(claim.plan, claim.shifts, max_subcompactions)
             with self._versions.lock:
                 self._status.counters.done(claim.plan, result)
         except CorruptionError as error:
@@ -97,7 +94,7 @@ class AutomaticCompaction:
                     self._status.errors["damage"] = error
             raise
         except IOError as error:
-            # It may be a failed fsync, which is final whoever waits for the plan.
+            # It may be a failed fsync, which is final even if the caller of a manual plan handles the error.
             if error.errno not in TRANSIENT:
                 self._versions.engine.refuse(error)
             raise

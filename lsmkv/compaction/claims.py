@@ -1,4 +1,4 @@
-"""Claims: which plans run, and what automatic compaction may pick beside them.
+"""Claims: the running plans, and what automatic compaction may pick beside them.
 
 All fields are guarded by the version set's `lock`; every method but `CompactionPause.release` is called with it held.
 """
@@ -40,7 +40,7 @@ class Claims:
         return claim
 
     def remove(self, claim: Claim) -> None:
-        """By identity: another thread may have claimed an equal plan since. Twice is no error."""
+        """By identity: another thread may have claimed an equal plan since. Removing a claim twice is no error."""
         for i, running in enumerate(self.running):
             if running is claim:
                 del self.running[i]
@@ -75,8 +75,8 @@ class Claims:
         return self.choose(replace(hints, seek_heavy=l0))
 
     def mark_damaged(self, plan: CompactionPlan, error: CorruptionError) -> None:
-        """Keeps the inputs that the error names out of later plans. An error that names no table blames a sole
-        input.
+        """Keeps the input that the error names out of later plans. If it names no table, the input is to blame if it is
+        the only one.
         """
         numbers = [f.number for f in plan.inputs]
         named = filenames.parse(os.path.basename(error.file or ""))
@@ -88,9 +88,9 @@ class Claims:
 
 
 class CompactionPause:
-    """Keeps automatic compactions out of the way of a manual one. Until the manual one has picked its first step it
-    holds back all of them: one background thread would start what several threads of the caller can do. Later it holds
-    back those that conflict with a step that is blocked.
+    """Keeps automatic compactions out of the way of a manual one. Until the manual one has picked its first step, none
+    starts: one background thread would begin what the caller can do in several. Later only those do not start that
+    conflict with a blocked step.
     """
 
     def __init__(self, claims: Claims) -> None:
@@ -104,7 +104,7 @@ class CompactionPause:
     def narrow(self, wanted: CompactionPlan) -> None:
         """Holds back only what conflicts with `wanted`. The lock is held."""
         self.lift()
-        # A caller whose wait was interrupted may have left a thread behind that comes here late.
+        # After an interrupt, the thread that worked for the caller may come here after the release.
         if not self._released:
             self._claims.wanted[id(self)] = Claim(wanted, self._claims.versions.shifts)
 
@@ -134,5 +134,5 @@ class CompactionPause:
         try:
             self.release()  # an interrupt may come before the holder can release it
         except KeyboardInterrupt:
-            # Python drops the exceptions of a finalizer: raise the interrupt again outside of it.
+            # Python ignores what a finalizer raises: interrupt again, outside of it.
             interrupt_main()

@@ -11,23 +11,23 @@ from lsmkv.background import Task
 from lsmkv.compaction.jobs import Jobs, Result
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.status import Status
-from lsmkv.errors import SyncError
-from lsmkv.files import NO_ROOM
+from lsmkv.files import is_no_room
 from lsmkv.log_supply import LogSupply
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import is_finalizing
+from lsmkv_ext.port.uninterruptible import uninterruptible
 
-# How often a waiting caller checks that somebody works for it.
+# How often a waiting caller checks that a thread works for it.
 WAIT_INTERVAL = 0.5
 
 
 class Flusher:
-    """The flushes of one database. A caller that waits for one runs it in its own thread if no other thread does: it
-    depends on no thread of the background.
+    """The flushes of one database. A caller that waits for a flush runs it in its own thread if no background thread
+    does: no caller depends on one.
     """
 
     def __init__(self, status: Status, jobs: Jobs, logs: LogSupply) -> None:
-        self.task: Task | None = None  # set while the database has tasks in the background
+        self.task: Task | None = None  # from the scheduler's start to its stop
         self._status = status
         self._versions = status.versions
         self._engine = status.versions.engine
@@ -37,14 +37,15 @@ class Flusher:
     # Rotation ----------------------------------------------------------------------------------------------
 
     def make_room(self, frees: bool) -> None:
-        """Called by the engine in the thread of a writer that met a full memtable; it holds its turn meanwhile. With
-        `frees` it only deletes.
+        """Called by the engine when the memtable is full. Runs in the writer's thread, which holds its turn until this
+        returns. `frees`: the writer only deletes.
         """
-        self._rotate_at(self._versions.options.max_write_buffers - 1, frees)
+        limit = self._versions.options.max_write_buffers - 1
+        uninterruptible(lambda: self._rotate_at(limit, frees), defer_interrupt=True)
 
     def _rotate_at(self, limit: int, frees: bool) -> None:
-        """Rotates once fewer than `limit` memtables wait for their flush. On a full disk, deletes do not wait: flushed
-        together with what they delete, they free space. The caller holds the writer's turn.
+        """Rotates once fewer than `limit` memtables wait for their flush. On a full disk deletes do not wait: flushed
+        together with what they delete, they take less space. The caller holds the writer's turn.
         """
         if not frees:
             self.wait_for_room(limit)
@@ -60,10 +61,10 @@ class Flusher:
         self._status.rotated()
 
     def flush(self, wait: bool = True, *, last: bool = False) -> None:
-        """Rotates the active memtable unless it is empty. With `wait`, returns when all of them are in tables. No write
-        follows the `last` flush.
+        """Rotates the active memtable unless it is empty. With `wait`, returns when all memtables are in tables. `last`
+        refuses writes from now on: the database closes.
         """
-        # Before the rotation: the error of the flush that it wakes must not be forgotten.
+        # Before the rotation, which wakes a flush: its error must not be forgotten.
         self._status.forget("flush")
         with self._engine.exclusive():
             self._engine.require_writable()
@@ -108,18 +109,19 @@ class Flusher:
         task, expected = self.task, True
         if task is not None:
             task.hurry()
-            expected = task.expected  # for one interval: it may be queued behind others that hang
-        while not self._look(done):
+            # Waits for the thread one interval only: the task may be queued behind others that hang.
+            expected = task.expected
+        while not self._check_done(done):
             if expected or task is None or not task.help():
                 self._wait_for_change(done)
             expected = False
 
-    def _look(self, done: Callable[[], bool]) -> bool:
+    def _check_done(self, done: Callable[[], bool]) -> bool:
         if done():
             return True
         self._status.check("flush")
         if is_finalizing():
-            # A thread that was at it has stopped for good.
+            # The thread that ran the flush has stopped for good.
             self._flush(list(self._engine.immutables))
         return done()
 
@@ -147,7 +149,7 @@ class Flusher:
                 self._status.changed()
 
     def _flush(self, memtables: list[Memtable]) -> None:
-        # Before the tables take the space.
+        # Before the new table takes the space.
         self._versions.keep_reserve()
         share_memory(self._versions)
         try:
@@ -161,25 +163,23 @@ class Flusher:
         try:
             return self._jobs.flush(memtables)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if not is_no_room(error):
                 raise
             waiting = list(self._engine.immutables)
             if waiting != memtables:
-                # Perhaps with deletes, which make the table smaller.
+                # Newer memtables may hold deletes, which make the table smaller.
                 return self._flush_what_fits(waiting)
             if len(memtables) == 1:
                 raise
-        # The oldest takes the least space, and its log goes with it.
+        # One memtable takes the least space. The oldest first: its log can then be removed.
         return self._jobs.flush(memtables[-1:])
 
 
 @contextmanager
 def _suppress_no_room() -> Iterator[None]:
-    """Ends the block at an error of a full disk."""
+    """Like `contextlib.suppress`, for the errors of a full disk."""
     try:
         yield
-    except SyncError:
-        raise
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if not is_no_room(error):
             raise

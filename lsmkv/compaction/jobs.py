@@ -129,10 +129,10 @@ class Jobs:
     # Flush -------------------------------------------------------------------------------------------------
 
     def flush(self, memtables: Sequence[Memtable], reason: str = "flush") -> Result:
-        """Writes `memtables`, newest first and older than all others, into one table of L0. A full disk may cost the
-        reserve.
+        """Writes `memtables`, newest first and older than all others, into one table of L0. If the disk is full, it
+        uses up the reserve.
         """
-        # Without older tables, a full disk need not take the tombstones.
+        # Without older tables the tombstones hide nothing: on a full disk they are dropped.
         bare = None if self.versions.tables else partial(self._flush, memtables, reason, keep_deletes=False)
         return self.versions.reserve.spend(partial(self._flush, memtables, reason), bare)
 
@@ -167,7 +167,7 @@ class Jobs:
     def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
         """Bits per key x 1000 of the outputs in `level` that cover `span`, which is None for a flush."""
         bottommost = span is not None and level > 0 and not version.below(level, span)
-        # With True the job decides per output: it drops the filter of one with no older table below its keys.
+        # With True the job decides for each output: it drops the filter if no older table overlaps its keys.
         by_output = self.versions.options.optimize_filters_for_hits is True
         return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
 
@@ -187,18 +187,18 @@ class Jobs:
 
     # Plans -------------------------------------------------------------------------------------------------
 
-    def run(self, plan: CompactionPlan, shifts: int, parts: int = 1) -> Result:
-        """Runs `plan`, a compaction in up to `parts` threads. `shifts` is the version set's counter when the plan was
-        made: its output level moves with later shifts. A full disk may cost the reserve.
+    def run(self, plan: CompactionPlan, shifts: int, max_subcompactions: int = 1) -> Result:
+        """Runs `plan`. `shifts` is the version set's counter when the plan was made: the output level moves with later
+        shifts. If the disk is full, it uses up the reserve.
         """
         try:
-            return self._run_kind(plan, shifts, parts)
+            return self._run_kind(plan, shifts, max_subcompactions)
         except BaseException as error:
-            # Its frames would keep the tables, and so their files, as long as the error lives.
+            # The frames of the traceback would keep the tables, and so their files, as long as the error lives.
             traceback.clear_frames(error.__traceback__)
             raise
 
-    def _run_kind(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
+    def _run_kind(self, plan: CompactionPlan, shifts: int, max_subcompactions: int) -> Result:
         if plan.kind is PlanKind.MOVE:
             return self._move(plan, shifts)
         if plan.kind is PlanKind.SHIFT:
@@ -207,7 +207,7 @@ class Jobs:
             return self._drop(plan)
         if plan.kind is PlanKind.FILTERS:
             return self._rebuild_filter(plan, shifts)
-        whole = partial(self._compact, plan, shifts, parts)
+        whole = partial(self._compact, plan, shifts, max_subcompactions)
         pieces = partial(self._compact_in_pieces, plan, shifts)
         return self.versions.reserve.spend(whole, pieces if len(plan.lower) > 1 else None)
 
@@ -234,8 +234,8 @@ class Jobs:
         self.versions.apply(VersionEdit(removed=removed, reason=f"drop: {plan.reason}"))
         return Result(plan.reason, plan.level, plan.output_level)
 
-    def _compact(self, plan: CompactionPlan, shifts: int, parts: int) -> Result:
-        keys = subcompaction.cuts(self.versions.tables_of(plan.inputs), parts)
+    def _compact(self, plan: CompactionPlan, shifts: int, max_subcompactions: int) -> Result:
+        keys = subcompaction.cuts(self.versions.tables_of(plan.inputs), max_subcompactions)
         make = self._job_maker(plan, plan.lower, shifts)
         job = subcompaction.SubcompactionJob(make, keys, self.versions.discard_outputs) if keys else make(None, None)
         outcome = self._run_plan(plan, job)
@@ -244,7 +244,7 @@ class Jobs:
 
     def _compact_in_pieces(self, plan: CompactionPlan, shifts: int) -> Result:
         """Replaces the lower tables a few at a time, which takes little space. The upper tables stay until the last
-        piece: till then their entries are in both levels.
+        piece. Until then their entries are in both levels.
         """
         outcomes = []
         pieces = subcompaction.pieces(plan.lower, self.versions.options.target_file_size)
@@ -260,7 +260,9 @@ class Jobs:
     def _job_maker(
         self, plan: CompactionPlan, lower: Sequence[TableMeta], shifts: int
     ) -> Callable[[bytes | None, bytes | None], Job]:
-        """Makes the job that merges the keys from `start` to `stop` of the upper tables and `lower`."""
+        """Returns a function of `start` and `stop` that makes the job of these keys: a merge of the upper tables and
+        `lower`.
+        """
         versions = self.versions
         options = versions.options
         with versions.lock:  # both at once: after a shift in between, `level` would not fit `version`

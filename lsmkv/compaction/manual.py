@@ -28,7 +28,7 @@ class ManualWork:
         self.versions = scheduler.versions
 
     def call(self, work: Callable[[], T]) -> T:
-        """Runs `work`; `close` waits for it too. An interrupt ends the wait of the caller, not the work."""
+        """Runs `work`, which a `close` waits for. An interrupt ends the wait of the caller, not the work."""
 
         def enlisted() -> T:
             caller = Caller()
@@ -55,9 +55,9 @@ class ManualWork:
                 return None
             claim = scheduler.claims.add(plan)
         try:
-            scheduler.compactions.run_claimed(claim, parts=self.versions.options.max_background_jobs)
+            scheduler.compactions.run_claimed(claim, self.versions.options.max_background_jobs)
         finally:
-            # Again: it may have failed before it ran the plan.
+            # `run_claimed` does it too, but may have failed before.
             with self.versions.lock:
                 scheduler.claims.remove(claim)
         return plan
@@ -102,7 +102,7 @@ class ManualWork:
 
 
 class CompactRange:
-    """One `compact_range`: its plans, level by level from the top. Tables that reach L0 meanwhile are left alone."""
+    """One `compact_range`: its plans, level by level from the top. It ignores tables that reach L0 meanwhile."""
 
     def __init__(self, scheduler: Scheduler, span: KeyRange, pause: CompactionPause) -> None:
         versions = scheduler.versions
@@ -116,7 +116,7 @@ class CompactRange:
         self._after = b""  # the level is compacted up to this key
         self._relieved = False  # the last plan merged L0 for stopped writers
         self._total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
-        self.wanted: CompactionPlan | None = None  # the next step, blocked or not; None: all is done
+        self.wanted: CompactionPlan | None = None  # the next step, which may be blocked; None: all is done
 
     def run(self, manual: ManualWork, progress: Progress | None) -> None:
         done = 0

@@ -19,11 +19,11 @@ from lsmkv.version.version import EVERYTHING, KeyRange, TableMeta, Version, hull
 # A table moves down unmerged, and an output grows, only while it overlaps at most this many target files two
 # levels down.
 GRANDPARENT_FILES = 10
-# A merge takes along neighbours in its level while all inputs stay below this many target files.
+# A merge also takes adjacent tables of its level while all inputs together stay below this many target files.
 EXPANDED_FILES = 25
-# If all tables of L0 together are below this part of a target file, they are merged with neighbours in L1 rather than
-# moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.
-SMALL_PART = 8
+# If all tables of L0 together are smaller than a target file divided by this, they are merged with neighbours in L1
+# rather than moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.
+SMALL_DIVISOR = 8
 # From this share of tombstones on, a table is worth merging although its level is not full.
 TOMBSTONE_SHARE = 0.5
 # In the last level tombstones hide nothing, so fewer are worth a rewrite.
@@ -169,9 +169,8 @@ def choose(
     edge = 1 if shift < 0 else MAX_LEVELS - 1
     if shift and not any(plan.output_level == edge for plan in busy):
         return CompactionPlan(PlanKind.SHIFT, 0, 0, reason="grow" if shift > 0 else "shrink", shift=shift)
-    for candidate in _candidates(version, options, hints, _Conflicts(busy)):
-        return candidate
-    return None
+    plans = _candidates(version, options, hints, _Conflicts(busy))
+    return next((plan for plan in plans if plan is not None), None)
 
 
 class _Conflicts:
@@ -198,34 +197,24 @@ def conflict(plan: CompactionPlan, other: CompactionPlan) -> bool:
     return not _Conflicts([other]).allow(plan)
 
 
-def _candidates(version: Version, options: Options, hints: Hints, taken: _Conflicts) -> Iterator[CompactionPlan]:
-    plan = _pick_dead(version, taken, hints)
-    if plan is not None:
-        yield plan
+def _candidates(version: Version, options: Options, hints: Hints, taken: _Conflicts) -> Iterator[CompactionPlan | None]:
+    """One plan of each kind that is due, the most urgent first; None where nothing can be picked."""
+    yield _pick_dead(version, taken, hints)
     scores = level_scores(version, options)
     full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
     for level in sorted(full, key=lambda level: -scores[level]):
-        plan = _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
-        if plan is not None:
-            yield plan
-    for pick in (_pick_tombstones, _pick_bottom_tombstones):
-        plan = pick(version, options, taken)
-        if plan is not None:
-            yield plan
-    plan = _pick_seek_heavy(version, options, taken, hints)
-    if plan is not None:
-        yield plan
-    plan = _pick_filter_debt(version, taken, hints)
-    if plan is not None:
-        yield plan
+        yield _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
+    yield _pick_tombstones(version, options, taken)
+    yield _pick_bottom_tombstones(version, options, taken)
+    yield _pick_seek_heavy(version, options, taken, hints)
+    yield _pick_filter_debt(version, taken, hints)
 
 
 def _pick_dead(version: Version, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
-    """The tables of a level that are of no use any more. Dropping them frees their space without reading or writing a
-    byte of it.
+    """The tables of a level that no read needs any more. Dropping them frees their space and moves no byte.
 
-    A dead table may go while the range tombstones over it stay: these hide all that it hid. They stay while an older
-    table overlaps them, whatever plans run meanwhile.
+    The range tombstones over a dead table stay in the tree as long as an older table overlaps them, whatever plans run
+    meanwhile. They hide all that the dead table hid.
     """
     for level, files in enumerate(version.levels):
         useless = (f for f in files if f.number in hints.dead or _hides_nothing(version, level, f))
@@ -248,7 +237,7 @@ def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str 
     files = version.levels[0]
     if not files or not taken.free(files):
         return None
-    if total_size(files) < options.target_file_size // SMALL_PART:
+    if total_size(files) < options.target_file_size // SMALL_DIVISOR:
         return _merge_small(version, options, taken, reason)
     chosen = close_over(files, files[-1].range)
     return _plan_down(version, options, taken, 0, chosen, reason)
@@ -335,9 +324,9 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
 
 
 def l0_worth_merging(version: Version, options: Options, covered: Mapping[int, int] = NO_HINTS.covered) -> bool:
-    """Whether an idle database should merge L0: it holds several tables, one that overlaps L1, or range tombstones over
-    deeper tables, and the merge writes no more per byte than any step down the tree. A byte that range tombstones
-    delete (`covered`) counts as one of L0.
+    """Whether an idle database should merge L0: L0 has several tables, overlaps L1, or has range tombstones over deeper
+    tables, and the merge writes no more per byte than any other step down the tree. Bytes that range tombstones delete
+    (`covered`) count as bytes of L0.
     """
     l0 = version.levels[0]
     if not l0:

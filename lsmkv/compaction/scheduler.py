@@ -1,8 +1,8 @@
 """The background work of one database, as tasks for the threads that all databases share (`lsmkv.background`): flushes,
-automatic compactions, logs made ahead, and periodic syncs and statistics.
+automatic compactions, logs made in advance, and periodic syncs and statistics.
 
-The tasks hold the Scheduler, never the database, so an abandoned database is collected and closes itself. All state is
-guarded by the version set's `lock`. `claims` says which plans run, `status` what has become of the work.
+The tasks hold the Scheduler, never the database, so an abandoned database is collected and closes itself. All fields
+are guarded by the version set's `lock`. `claims` has the running plans, `status` the errors and counters.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Tasks:
         self.flush = Task(pool, pool.flush, "flush", scheduler.flusher.run, failed)
         failed = partial(status.failed, "compaction", "compaction")
         self.compaction = Task(pool, pool.compaction, "compact", scheduler.compact, failed, compactions)
-        failed = partial(status.helper_failed, "a log made ahead")
+        failed = partial(status.helper_failed, "a log made in advance")
         self.log = Task(pool, pool.housekeeping, "housekeeping", scheduler.prepare_log, failed)
         failed = partial(status.helper_failed, "periodic work")
         self.tick = Task(pool, pool.housekeeping, "housekeeping", scheduler.tick, failed)
 
     def close(self) -> None:
-        """Waits for the runs in other threads; no run begins any more."""
+        """Lets no run begin any more, and waits for those in other threads."""
         tasks = (self.flush, self.compaction, self.log, self.tick)
         for task in tasks:
             task.close()
@@ -60,7 +60,7 @@ class Tasks:
 
 
 class Caller:
-    """One whose work `stop` waits for. It leaves by an assignment, which needs no memory."""
+    """A caller that `stop` waits for. It leaves by setting `left`, which allocates nothing and so cannot fail."""
 
     __slots__ = ("left",)
 
@@ -103,9 +103,9 @@ class Scheduler:
 
     def start(self) -> None:
         share_memory(self.versions)
-        # The debt of earlier opens counts, or many short ones would grow L0 without bound.
+        # Before the first write: many short sessions would otherwise grow L0 without bound.
         self.status.update_pressure()
-        # The flush counts as one of the jobs; compaction always has a thread.
+        # One of the jobs is for the flush; there is always one for compactions.
         compactions = max(1, self.options.max_background_jobs - 1)
         self._pool = background.enter(compactions)
         self._tasks = Tasks(self, self._pool, compactions)
@@ -166,18 +166,18 @@ class Scheduler:
             plan, tasks = self.compactions.next_plan(), self._tasks
             if plan is None or tasks is None:
                 return None
-            # Another thread may find a second plan. Before the claim, since it may fail.
+            # Another thread may find a second plan. Before the claim, because the wake may fail.
             tasks.compaction.wake()
             return self.claims.add(plan)
 
     def prepare_log(self, pause: float) -> float:
-        """If it fails, the next rotation creates its log in the writer's thread."""
+        """Creates a log in advance. If that fails, the next rotation creates one in the writer's thread."""
         if self.versions.engine.refusal is None:
             self._logs.prepare()
         return 0.0
 
     def schedule_tick(self) -> None:
-        """Periodic work comes as often as the options say."""
+        """Sets the alarm of the next `tick`, if an option asks for periodic work."""
         intervals = [self.options.sync_interval_ms / 1000] if self.options.sync_interval_ms else []
         if self.options.stats_export:
             intervals.append(STATS_INTERVAL)
@@ -220,8 +220,8 @@ class Scheduler:
         return not working and not self.unattended.running and self.compactions.choose() is None
 
     def wait_change(self) -> None:
-        """Returns after the next change of the tree or of the running plans, or after a short while. Not for the main
-        thread: `ManualWork.wait_change` is.
+        """Returns after the next change of the tree or of the running plans, or after a short while. The main thread
+        calls `ManualWork.wait_change` instead.
         """
         with self.versions.lock:
             self.status.check()

@@ -1,8 +1,8 @@
-"""What the background work of one database has come to: its errors and counters, the pressure on writers, and the
-condition on which callers wait for it.
+"""The state of one database's background work: its errors and counters, the pressure on writers, and the condition on
+which callers wait.
 
-All state is guarded by the version set's `lock`. Nobody waits in the main thread, where an interrupt could strike
-inside the wait.
+All fields are guarded by the version set's `lock`. The main thread never waits here itself (`port/uninterruptible`): an
+interrupt could end the wait and leave the lock taken.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lsmkv_ext.port.finalization import Condition
 
 log = logging.getLogger("lsmkv")
 
-# Errors after which the same work may succeed later: nothing was lost, only refused.
+# After these errors the same work may succeed later: the system refused a call, and nothing was lost.
 TRANSIENT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 FIRST_PAUSE = 0.05
@@ -41,18 +41,18 @@ class Status:
         self.flushing = False
         self.stopping = False
         self.changed_at = time.monotonic()
-        # They wake the tasks that have something to do. Set while the database has tasks in the background.
+        # Wake the tasks. Set by the scheduler's start; None before it and once the database closes.
         self.wake_flush: Callable[[], None] | None = None
         self.wake_compaction: Callable[[], None] | None = None
         self._jobs = jobs
 
     def rotated(self) -> None:
-        """There is a memtable to flush."""
+        """There is a memtable to flush: wakes the flush."""
         self.changed_at = time.monotonic()
         self._wake(self.wake_flush)
 
     def changed(self) -> None:
-        """The tree or the running plans changed. Waiting callers look again, and so does automatic compaction."""
+        """The tree or the running plans changed: wakes waiting callers and automatic compaction."""
         with self.versions.lock:
             self.changed_at = time.monotonic()
             self.condition.notify_all()
@@ -67,11 +67,11 @@ class Status:
             self._no_thread(error)
 
     def quiesce(self) -> None:
-        """The database is about to close: wakes nothing any more."""
+        """Wakes no task from now on: the database closes."""
         self.wake_flush = self.wake_compaction = None
 
     def stop(self) -> None:
-        """Waiting callers raise ClosedError from now on."""
+        """Makes waiting callers raise ClosedError, now and later."""
         self.quiesce()
         with self.versions.lock:
             self.stopping = True
@@ -84,7 +84,7 @@ class Status:
     # Errors ------------------------------------------------------------------------------------------------
 
     def attempt(self, kind: str, what: str, work: Callable[[], None], pause: float) -> float:
-        """Runs `work`. Returns the seconds to wait before the next try, 0 if it succeeded or must not be retried."""
+        """Runs `work`. Returns the seconds to wait before a retry; 0 if it succeeded or must not be retried."""
         try:
             work()
         except Superseded as superseded:
@@ -98,7 +98,7 @@ class Status:
         return 0.0
 
     def failed(self, kind: str, what: str, error: BaseException, pause: float) -> float:
-        """Reports an error; after one that is not transient, writes are refused. Returns the seconds to wait."""
+        """Reports an error. Refuses writes unless it is transient or corruption. Returns the seconds before a retry."""
         if self._jobs.cancelled or isinstance(error, ReadOnlyError):
             return 0.0
         corrupt = isinstance(error, CorruptionError)
@@ -112,20 +112,20 @@ class Status:
             return LONGEST_PAUSE
         if transient:
             pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
-            log.warning("%s failed, next try in %.2f s: %s", what, pause, error)
+            log.warning("%s failed, retry in %.2f s: %s", what, pause, error)
             return pause
         log.error("%s failed", what, exc_info=error)
         return 0.0
 
     def helper_failed(self, what: str, error: BaseException, pause: float) -> float:
-        """For work that callers can do without."""
-        log.warning("%s failed, next try in %.2f s: %r", what, LONGEST_PAUSE, error)
+        """Reports an error of work that callers can do without."""
+        log.warning("%s failed, retry in %.2f s: %r", what, LONGEST_PAUSE, error)
         with self.versions.lock:
             self.counters.failed(what, error)
         return LONGEST_PAUSE
 
     def _no_thread(self, error: BaseException) -> None:
-        """No thread can be started for a task: callers flush for themselves, and nobody waits for a compaction."""
+        """No thread can be started for a task. Callers flush for themselves; writers do not wait for compactions."""
         if "compaction" not in self.errors:
             log.warning("%s: background work waits: %s", self.versions.directory, error)
             self._publish("compaction", "starting a thread", error)
@@ -138,7 +138,7 @@ class Status:
             self.condition.notify_all()
 
     def check(self, *kinds: str) -> None:
-        """Raises the error that keeps work of these kinds from being done."""
+        """Raises the last error of these kinds of work, or the reason why none is done any more."""
         self.versions.engine.require_writable()
         for kind in kinds:
             if kind in self.errors:
@@ -147,7 +147,7 @@ class Status:
             raise ClosedError("the database is being closed")
 
     def forget(self, *kinds: str) -> None:
-        """An old error may be over: the next try decides."""
+        """Drops old errors: their cause may be gone, and the next attempt decides."""
         with self.versions.lock:
             for kind in kinds:
                 self.errors.pop(kind, None)
@@ -158,7 +158,7 @@ class Status:
         with self.versions.lock:
             now = pressure(self.versions.current, self.versions.options)
             if "damage" in self.errors or "compaction" in self.errors:
-                # L0 may never shrink again: stopped writers would wait for ever.
+                # L0 may never shrink again, and stopped writers would wait forever.
                 now = Pressure(now.delay_ns, False)
             self.stalls.update(now, self.counters)
 

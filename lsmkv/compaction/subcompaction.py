@@ -1,6 +1,6 @@
 """Subcompactions: one compaction as several parallel jobs, each over its own range of keys.
 
-Only manual compactions use them: in the background they would take the processors from readers and writers.
+Only manual compactions use them: automatic ones would take the cores that readers and writers need.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from lsmkv_ext.port.finalization import RLock, start_thread
 from lsmkv_ext.port.section import section
 from lsmkv_ext.table.table import Table
 
-# Input bytes per subcompaction: below this a second thread hardly pays for its own output file.
-PART_BYTES = 8 << 20
+# Input bytes of a subcompaction, at least: for less, a thread and an output file of its own hardly pay.
+MIN_BYTES = 8 << 20
 # Keys sampled per table to find the cuts.
 SAMPLES = 64
 
 
-def cuts(tables: Iterable[Table], parts: int) -> list[bytes]:
-    """At most `parts` - 1 ascending keys that cut the tables' bytes into about equal parts."""
+def cuts(tables: Iterable[Table], limit: int) -> list[bytes]:
+    """The keys, in order, at which to cut the tables into at most `limit` subcompactions of about equal size."""
     tables = list(tables)
     total = sum(table.file_size for table in tables)
-    parts = min(parts, total // PART_BYTES)
-    if parts < 2:
+    count = min(limit, total // MIN_BYTES)
+    if count < 2:
         return []
     weighted = []
     for table in tables:
@@ -38,9 +38,9 @@ def cuts(tables: Iterable[Table], parts: int) -> list[bytes]:
     passed = 0.0
     for key, weight in sorted(weighted):
         passed += weight
-        if passed >= total * (len(found) + 1) / parts and (not found or key > found[-1]):
+        if passed >= total * (len(found) + 1) / count and (not found or key > found[-1]):
             found.append(key)
-    return found[: parts - 1]
+    return found[: count - 1]
 
 
 def pieces(files: Sequence[TableMeta], size: int) -> list[Sequence[TableMeta]]:
@@ -61,7 +61,7 @@ def _sample(keys: list[bytes]) -> list[bytes]:
 
 
 class SubcompactionJob:
-    """Has the interface of a Job. If a part fails, the others are cancelled and all outputs are removed."""
+    """Has the interface of a Job. If one subcompaction fails, the others are cancelled and all outputs are removed."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class SubcompactionJob:
         keys: Sequence[bytes],
         discard: Callable[[list[int]], None],
     ) -> None:
-        self._parts = [make(start, stop) for start, stop in pairwise([None, *keys, None])]
+        self._jobs = [make(start, stop) for start, stop in pairwise([None, *keys, None])]
         self._discard = discard
         self._lock = RLock()
         self._error: BaseException | None = None
-        self._outcomes: list[dict[str, Any] | None] = [None] * len(self._parts)
+        self._outcomes: list[dict[str, Any] | None] = [None] * len(self._jobs)
 
     def cancel(self) -> None:
-        for part in self._parts:
-            part.cancel()
+        for job in self._jobs:
+            job.cancel()
 
     @property
     def progress(self) -> dict[str, int]:
-        each = [part.progress for part in self._parts]
+        each = [job.progress for job in self._jobs]
         done = {name: sum(p[name] for p in each) for name in ("entries_done", "bytes_written")}
         return {**each[0], **done}
 
@@ -90,9 +90,9 @@ class SubcompactionJob:
         here = [0]
         threads: list[threading.Thread] = []
         try:
-            for i in range(1, len(self._parts)):
+            for i in range(1, len(self._jobs)):
                 name = f"lsmkv-subcompaction-{i}"
-                thread = threading.Thread(target=section, args=(self._run_part, i), name=name, daemon=True)
+                thread = threading.Thread(target=section, args=(self._run_one, i), name=name, daemon=True)
                 threads.append(thread)
                 try:
                     start_thread(thread)
@@ -102,7 +102,7 @@ class SubcompactionJob:
                         raise
                     here.append(i)  # no thread to be had: at a limit, or while the interpreter finalizes
             for i in here:
-                self._run_part(i)
+                self._run_one(i)
         except BaseException as error:
             self._fail(error)
         for thread in threads:
@@ -117,9 +117,9 @@ class SubcompactionJob:
                 self._error = None
         return together(outcomes, time.monotonic_ns() - began)
 
-    def _run_part(self, i: int) -> None:
+    def _run_one(self, i: int) -> None:
         try:
-            self._outcomes[i] = self._parts[i].run()
+            self._outcomes[i] = self._jobs[i].run()
         except BaseException as error:
             self._fail(error)
 
@@ -131,7 +131,7 @@ class SubcompactionJob:
 
 
 def together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
-    """Merges the outcomes. Each part counts all of the input; outputs add up."""
+    """Merges the outcomes. Each of them counts all of the input, but only its own outputs."""
     summed = (
         *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered"),
         *("filter_build_ns", "filter_verify_ns"),

@@ -1,4 +1,4 @@
-"""Work that nobody waits for, such as `compact_range(wait=False)`: each in a thread of its own."""
+"""Work whose caller does not wait, such as `compact_range(wait=False)`. Each runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unattended:
         self._jobs = jobs
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Runs `work`; its error is counted and logged. Raises RuntimeError if no thread can be started."""
+        """Runs `work` in a new thread; counts and logs its error. Raises RuntimeError if no thread can be started."""
         uninterruptible(lambda: self._start(name, work))
 
     def _start(self, name: str, work: Callable[[], None]) -> None:

@@ -50,15 +50,15 @@ def _destroy(directory: str) -> None:
 
 
 def remove_files(directory: str) -> None:
-    """Removes all files of ours but LOCK."""
+    """Remove all files of ours but LOCK."""
     refuse_foreign(directory)
     _remove(directory, everything=ownership.is_database(directory))
 
 
 def _remove(directory: str, everything: bool) -> None:
-    """Removes files with names of ours but LOCK: all of them, or those whose contents show that they are ours."""
+    """Remove files with names of ours but LOCK: all of them, or those whose contents show that they are ours."""
     listing = [(name, kind) for name, kind, _ in filenames.list_directory(directory) if kind is not FileKind.LOCK]
-    known = {name for name, kind in listing if ownership.recognised(directory, name, kind)}
+    known = {name for name, kind in listing if ownership.recognized(directory, name, kind)}
     names = [name for name, _ in listing if everything or name in known]
     # Damaged files go first: only CURRENT shows that they are ours. Then CURRENT: without it the rest is no database.
     for name in sorted(names, key=lambda name: (name in known, name != filenames.CURRENT)):

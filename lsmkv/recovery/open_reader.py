@@ -48,7 +48,7 @@ class _Attempts:
         self._tables: dict[int, tuple[TableMeta, Table]] = {}
 
     def open_tables(self, versions: VersionSet) -> None:
-        """Opens the tables of `versions`. A database uses no file number twice; one made anew has another seed."""
+        """Opens the tables of `versions`. A database uses no file number twice; a recreated one has another seed."""
         files = list(versions.current.files())
         # A descriptor that made room for another cannot be had again once the file is gone.
         reopened = len(files) >= self._descriptors

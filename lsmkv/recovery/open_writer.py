@@ -18,8 +18,8 @@ from lsmkv.compaction.jobs import Jobs
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.filenames import FileKind
 from lsmkv.files import (
-    NO_ROOM,
     io_errors,
+    is_no_room,
     open_own,
     open_to_read,
     replace_file,
@@ -43,10 +43,10 @@ from lsmkv_ext.wal.writer import LogWriter
 
 log = logging.getLogger("lsmkv")
 
-# Bytes of L0 that an open merges itself. A merge of so little costs less than the fsyncs of the open.
+# Bytes of L0 that an open merges itself. Merging so few costs less than the fsyncs of the open.
 MERGE_AT_OPEN = 256 << 10
-# Bytes of a log that are written again at a time.
-REWRITE = 1 << 20
+# Bytes of a log that `_sync_again` copies at a time.
+REWRITE_BYTES = 1 << 20
 
 
 def create_directory(directory: str) -> None:
@@ -70,7 +70,7 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     logs, last_seq = ([], 0) if created else stored_state.check_logs(directory, state, options, report)
     versions = stored_state.new_version_set(directory, options, state, stored_state.new_caches(options))
     stored_state.open_tables(versions)
-    # A crash may have left files that no manifest counted: their numbers are not used again.
+    # A crash may have left files with numbers that no manifest has recorded: they are not used again.
     versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
@@ -83,7 +83,7 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
         raise
     report.orphans_removed = remove_orphans(versions)
     if versions.engine.immutables:
-        # A log that was dropped must not come back between those that stay and the new one.
+        # The unlinks must be durable: a dropped log must not come back between those that stay and the new one.
         versions.sync_directory()
     report.seconds = time.monotonic() - began
     return versions, report
@@ -94,7 +94,7 @@ def _new_state() -> ManifestState:
 
 
 def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: RecoveryReport) -> None:
-    """Flushes the replayed writes and starts a log. On a full disk it keeps them in memory and the logs in place."""
+    """Flushes the replayed writes and starts a log. On a full disk it keeps the writes in memory and the logs."""
     if report.created:
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
@@ -103,8 +103,8 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: 
     try:
         report.tables = _start_with_tables(versions, logs, last_seq, report)
     except OSError as error:
-        # A salvaged log would be found damaged again.
-        if isinstance(error, SyncError) or error.errno not in NO_ROOM or report.salvaged:
+        # A log that needed a salvage must not stay: the next open would refuse it.
+        if not is_no_room(error) or report.salvaged:
             raise
         log.warning("%s: opened with its logs as they are: %s", versions.directory, error)
         versions.tables = tables
@@ -114,9 +114,10 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: 
 
 
 def _start_with_tables(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: RecoveryReport) -> int:
-    """Returns the number of tables flushed.
+    """Writes the replayed writes into tables. Returns their number.
 
-    One edit adds all tables and drops all old logs, torn ends included: after a crash before it, the logs still count.
+    One edit adds all tables and drops all old logs, torn tails included. After a crash before the edit, the next open
+    replays the logs again.
     """
     with Outputs() as outputs:
         small, merged = _merge_small(versions, outputs)
@@ -139,7 +140,7 @@ def _start_with_logs(versions: VersionSet, logs: list[CheckedLog], last_seq: int
         _sync_again(each)
     old_logs = [LogWriter(each.path, each.number, mode="write", resume_at=each.end) for each in logs]
     active = new_memtable(versions, versions.numbers.next())
-    # The tables hold nothing of these logs, so their last sequence number stays.
+    # Without `last_seq`: it is that of the tables, and they hold nothing of these logs.
     edit = VersionEdit(log_number=min(m.number for m in [active, *memtables]))
     with Outputs() as outputs:
         _begin(versions, active, edit, outputs, last_seq=last_seq, immutables=memtables, old_logs=old_logs)
@@ -186,16 +187,16 @@ def _log_of(active: Memtable, versions: VersionSet, outputs: Outputs, last_seq: 
 
 
 def _empty_log(versions: VersionSet, logs: list[CheckedLog], report: RecoveryReport) -> int:
-    """The number of the log that a clean close leaves without a record, or 0. A new one would take two syncs."""
+    """The number of the empty log that a clean close left, or 0. It is used again: a new log would take two syncs."""
     state = versions.state
     found_something = logs or report.torn or report.salvaged
     return 0 if found_something or not state.logged or versions.options.wal is None else state.log_number
 
 
 def small_tables(version: Version, trigger: int) -> tuple[TableMeta, ...]:
-    """The newest tables of L0 that an open should merge into one: only if L0 has reached its trigger.
+    """The newest tables of L0, if L0 has reached its trigger, that an open merges into one.
 
-    Sessions that are too short for a compaction add a table each, and every open reads all of them.
+    Otherwise sessions that are too short for a compaction would add a table each, and every open reads all of them.
     """
     l0 = version.levels[0]
     if len(l0) < trigger:
@@ -233,7 +234,7 @@ def _replay_to_tables(versions: VersionSet, logs: list[CheckedLog], outputs: Out
     added: list[AddedFile] = []
 
     def write(piece: Memtable) -> int:
-        # A piece of nothing but empty ranges has no output.
+        # A piece with nothing but empty range deletes has no output.
         files = _open_outputs(versions, Jobs(versions).write_memtables([piece])["outputs"], outputs)
         added.extend(files)
         return sum(versions.tables[f.number].memory for _, f in files)
@@ -245,8 +246,8 @@ def _replay_to_tables(versions: VersionSet, logs: list[CheckedLog], outputs: Out
 
 
 def _replay_to_memory(versions: VersionSet, logs: list[CheckedLog]) -> list[Memtable]:
-    """The replayed writes, newest first. Raises IOError if they take more memory than the logs and the memtables that
-    a database may have: only hostile logs do.
+    """The replayed writes, newest first. Raises IOError if they take more memory than their logs and
+    `max_write_buffers` memtables together: only hostile logs do.
     """
     options = versions.options
     limit = sum(each.end for each in logs) + options.max_write_buffers * options.write_buffer_size
@@ -265,15 +266,15 @@ def _replay_to_memory(versions: VersionSet, logs: list[CheckedLog]) -> list[Memt
 
 
 def _sync_again(checked: CheckedLog) -> None:
-    """Makes a log durable that stays. Written again first: after an earlier fsync that failed, the kernel may take the
-    pages for clean.
+    """Makes durable a log that stays. Writes it again first: after an fsync that failed earlier, the kernel may have
+    marked its pages clean.
     """
     fd = open_own(checked.path, os.O_RDWR)
     try:
         with io_errors("log", checked.path):
             at = 0
             while at < checked.end:
-                data = os.pread(fd, min(REWRITE, checked.end - at), at)
+                data = os.pread(fd, min(REWRITE_BYTES, checked.end - at), at)
                 if not data:
                     raise CorruptionError("the log became shorter while it was read", checked.path, at)
                 write_all(fd, data, checked.path)
@@ -284,13 +285,13 @@ def _sync_again(checked: CheckedLog) -> None:
 
 
 def _forget_lost_log(versions: VersionSet) -> None:
-    """Removes a watermark of a log that is gone, left by an earlier database or a repair. Its number will be used
-    again, and the new log must not be held to what was once synced.
+    """Removes a watermark of a log that is gone, left by an earlier database or a repair. The number of that log will
+    be used again, and the watermark must not count for the new log.
     """
     path = os.path.join(versions.directory, filenames.SYNCED)
     watermark = read_watermark(path)
     if watermark is not None and watermark[0] >= versions.numbers.peek:
-        os.unlink(path)  # before the directory is synced, and so before that log can hold anything
+        os.unlink(path)  # before the directory is synced, and so before the new log has a record
 
 
 def write_options(versions: VersionSet) -> None:
@@ -303,7 +304,7 @@ def _store_options(versions: VersionSet) -> None:
     try:
         write_options(versions)
     except OSError as error:
-        if isinstance(error, SyncError) or error.errno not in NO_ROOM:
+        if not is_no_room(error):
             raise
         log.warning("%s: the options are not stored: %s", versions.directory, error)
 

@@ -193,7 +193,7 @@ class _Repair:
     # Without a manifest --------------------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
-        """Merges all readable entries; the largest sequence number of a key wins."""
+        """Merge all readable entries; the largest sequence number of a key wins."""
         self.report.rebuilt = True
         self._act("the tree is rebuilt from all readable tables and logs")
         tables = list(self._readable_tables())
@@ -274,7 +274,7 @@ class _Repair:
             yield from block
 
     def _check_logs(self, numbers: list[int], last_seq: int) -> tuple[list[CheckedLog], int]:
-        """Finds the readable records of the logs. Returns the logs that hold any, and the last sequence number."""
+        """Find the readable records of the logs. Return the logs that hold any, and the last sequence number."""
         checked: list[CheckedLog] = []
         for number in numbers:
             name = filenames.log_name(number)
@@ -292,7 +292,7 @@ class _Repair:
         return checked, last_seq
 
     def _replay(self, logs: list[CheckedLog], seed: int) -> list[TableMeta]:
-        """Writes the logs into tables. Returns their metas, oldest first."""
+        """Write the logs into tables. Return their metas, oldest first."""
         outputs: list[TableMeta] = []
         if not self.apply:
             return outputs
@@ -354,7 +354,7 @@ class _Repair:
         sync_directory(lost)
 
     def _move_irregular(self, name: str, target: str) -> None:
-        """Moves it at once: it may have the name of a file that is written next."""
+        """Move it at once: it may have the name of a file that is written next."""
         while os.path.lexists(target):
             target += "~"
         os.rename(os.path.join(self.directory, name), target)

@@ -205,7 +205,7 @@ def _stats(scheduler: Scheduler) -> Stats:
 
 
 PROPERTIES: dict[str, Callable[[Scheduler, VersionSet], str]] = {
-    "lsmkv.native": lambda s, v: json.dumps(codecs.describe()),
+    "lsmkv.codecs": lambda s, v: json.dumps(codecs.describe()),
     "lsmkv.levels": lambda s, v: _levels(v.current, v.options),
     "lsmkv.sstables": lambda s, v: _sstables(v.current),
     "lsmkv.stats": lambda s, v: json.dumps(_stats(s).to_dict()),

@@ -245,7 +245,7 @@ def make_stats(
     cache: Raw | None = None,
     memtable: Raw | None = None,
 ) -> Stats:
-    """Builds Stats from the engine's `counters`, the counters of `background` work and the current state."""
+    """Build Stats from the engine's `counters`, the counters of `background` work and the current state."""
     tables = tuple(tables)
     cost = _Costs.of(counters)
     raw_levels: Sequence[Raw] = counters.get("levels", ())

@@ -20,8 +20,8 @@ import xxhash
 from lsmkv import filenames
 from lsmkv.errors import CorruptionError, Error, IOError
 from lsmkv.files import (
-    NO_ROOM,
     io_errors,
+    is_no_room,
     open_above_stdio,
     open_own,
     open_to_read,
@@ -45,7 +45,7 @@ CHECKSUM = struct.Struct("<Q")
 HEAD_BYTES = 192
 RECORD_HEAD_BYTES = RECORD.size + CHECKSUM.size
 MAX_RECORD = 256 << 20
-# An open reads every record. From so many on, it starts a new manifest, which takes three syncs more.
+# An open reads every record. From this many on it starts a new manifest, which takes three more syncs.
 MOST_RESUMED = 64
 
 
@@ -131,7 +131,7 @@ def check_head(data: bytes, number: int, path: str) -> int:
 
 
 def head_damage(data: bytes, number: int) -> str | None:
-    """Return the damage that opening tolerates: a slot neither good nor blank, bytes where none belong."""
+    """Returns the damage that an open tolerates: a slot neither good nor blank, bytes where none belong."""
     slots = sync_slots(number)
     for at in slots.damaged(data):
         return f"damaged slot at offset {at}"
@@ -271,7 +271,7 @@ class ManifestWriter:
         try:
             write_all(self._fd, record, self.path)
         except OSError as error:
-            kind = AppendRefused if error.errno in NO_ROOM else IOError
+            kind = AppendRefused if is_no_room(error) else IOError
             raise kind(error.errno, f"write: {error.strerror}", self.path) from error
         sync_file(self._fd, self.path)
         self.size = size

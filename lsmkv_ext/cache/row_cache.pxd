@@ -2,7 +2,7 @@
 # and no copy.
 #
 # Lookups consult it after the memtables. A row is valid for one generation of the tree's tables. Two rows fill a cache line,
-# which is a set; a key may be in its own set or in the neighboring one. The tree embeds the cache and frees it.
+# which is a set; a key may be in its own set or in the neighbouring one. The tree embeds the cache and frees it.
 #
 # GIL-protected: all of RowCacheC and its rows
 

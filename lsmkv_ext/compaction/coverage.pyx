@@ -6,25 +6,19 @@ from libc.string cimport memset
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.read.tombstones cimport Fragments, fragments_add_table, fragments_flatten, fragments_free
 from lsmkv_ext.table.format cimport RangeTombstone
-from lsmkv_ext.table.reader cimport TableC, table_offset_of
+from lsmkv_ext.table.reader cimport TableC, table_ends_before, table_offset_of
 from lsmkv_ext.table.table cimport Table
 
 cdef enum:
-    CONSIDERED = 16 << 10       # range tombstones that one call looks at: more of them are mostly small
+    MAX_FRAGMENTS = 16 << 10    # range tombstones that one call considers: where there are more, most are small
 
 
-ctypedef struct Cover:          # of one table
+ctypedef struct Coverage:       # of one table
     uint64_t bytes
     bint whole
 
 
-cdef inline bint ends_by(const TableC* t, const char* key, size_t klen) noexcept nogil:
-    """Whether all of the table is below `key`."""
-    cdef int r = lsm_compare(t.largest, t.largest_len, key, klen)
-    return r < 0 or (r == 0 and t.largest_exclusive)
-
-
-cdef size_t first_over(const Fragments* f, const TableC* t) noexcept nogil:
+cdef size_t first_fragment_over(const Fragments* f, const TableC* t) noexcept nogil:
     """The first fragment that ends after the table's smallest key."""
     cdef size_t lo = 0, hi = f.n, mid
     while lo < hi:
@@ -36,17 +30,17 @@ cdef size_t first_over(const Fragments* f, const TableC* t) noexcept nogil:
     return lo
 
 
-cdef Cover cover_of(const Fragments* f, const TableC* t) noexcept nogil:
-    """Only fragments count that are newer than all of the table."""
-    cdef Cover c
+cdef Coverage coverage_of(const Fragments* f, const TableC* t) noexcept nogil:
+    """Counts only fragments that are newer than the whole table."""
+    cdef Coverage c
     cdef size_t i
     cdef const RangeTombstone* r
-    cdef const char* reached = t.smallest       # without a gap, the table is covered up to here
+    cdef const char* reached = t.smallest       # covered from the smallest key up to here, without a gap
     cdef size_t n = t.smallest_len
     memset(&c, 0, sizeof(c))
-    for i in range(first_over(f, t), f.n):
+    for i in range(first_fragment_over(f, t), f.n):
         r = &f.items[i]
-        if ends_by(t, r.start, r.start_len):
+        if table_ends_before(t, r.start, r.start_len):
             break
         if r.seq <= t.max_seq:
             continue
@@ -54,14 +48,14 @@ cdef Cover cover_of(const Fragments* f, const TableC* t) noexcept nogil:
         if lsm_compare(r.start, r.start_len, reached, n) <= 0:
             reached = r.stop
             n = r.stop_len
-    c.whole = ends_by(t, reached, n)
+    c.whole = table_ends_before(t, reached, n)
     return c
 
 
 cdef int gather(Fragments* f, list tables) except -1:
     cdef Table table
     for table in tables:
-        if f.n + table.c.tombstones.n > CONSIDERED:
+        if f.n + table.c.tombstones.n > MAX_FRAGMENTS:
             break
         if fragments_add_table(f, table.c) != 0:
             raise MemoryError("range tombstones")
@@ -71,21 +65,21 @@ cdef int gather(Fragments* f, list tables) except -1:
 
 
 def covered(list tables not None):
-    """Return {number: (bytes, whole)} for the tables that newer range tombstones cover: the bytes of their data, estimated
-    from the index, and whether they cover every entry and range tombstone of the table.
+    """Return {number: (bytes, whole)} for the tables that newer range tombstones cover: the bytes of data covered, estimated
+    from the index, and whether every entry and range tombstone of the table is.
 
-    With very many range tombstones it considers those of the first tables.
+    With very many range tombstones it considers only those of the first tables.
     """
     cdef Fragments f
     cdef Table table
-    cdef Cover c
+    cdef Coverage c
     found = {}
     memset(&f, 0, sizeof(f))
     try:
         gather(&f, tables)
         if f.n:
             for table in tables:
-                c = cover_of(&f, table.c)
+                c = coverage_of(&f, table.c)
                 if c.bytes or c.whole:
                     found[table.number] = (c.bytes, bool(c.whole))
     finally:

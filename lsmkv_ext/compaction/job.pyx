@@ -51,7 +51,7 @@ cdef enum:
     PATH_SIZE = 4200
     CHECK_EVERY = 512           # entries between checks for a cancel
     SKIP_EVERY = 8              # covered entries between attempts to skip
-    RANGES_MAX = 2 << 20        # bytes of range tombstones after which an output is cut: an open table keeps them in memory
+    MAX_TOMBSTONES = 2 << 20    # bytes of range tombstones after which an output is cut: an open table keeps them in memory
 
 
 cdef void table_path(const JobC* j, uint64_t number, char* out) noexcept nogil:
@@ -96,7 +96,7 @@ cdef bint older_tables_overlap(const JobC* j, const char* start, size_t n, const
     return lo < j.n_below and lsm_compare(j.below[lo].start, j.below[lo].start_len, stop, m) <= 0
 
 
-cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
+cdef int write_fragment(JobC* j, const RangeTombstone* d, const char* stop, size_t stop_len, Status* st) noexcept nogil:
     """Writes the part of a fragment between the start of the open output and `stop` (NULL: unbounded). Drops it if no older
     table overlaps it."""
     cdef RangeTombstone r = d[0]
@@ -115,7 +115,7 @@ cdef int write_range(JobC* j, const RangeTombstone* d, const char* stop, size_t 
     return builder_add_range_tombstone(&j.builder, &r, st)
 
 
-cdef int write_passed_ranges(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
+cdef int write_passed_fragments(JobC* j, const char* key, size_t klen, Status* st) noexcept nogil:
     """Writes the fragments that end at `key` or before it (NULL: all), and moves past them. All entries so far are below
     these stops, so an output may be cut there."""
     cdef RangeTombstone d
@@ -123,28 +123,28 @@ cdef int write_passed_ranges(JobC* j, const char* key, size_t klen, Status* st) 
         d = j.sweep.span
         if key != NULL and lsm_compare(d.stop, d.stop_len, key, klen) > 0:
             return ST_OK
-        if write_range(j, &d, NULL, 0, st) != ST_OK:
+        if write_fragment(j, &d, NULL, 0, st) != ST_OK:
             return st.code
         if sweep_next(&j.sweep) != 0:
             return fail_memory(st, b"range tombstones")
-        if (j.open and not j.single_output and j.builder.ranges.len >= RANGES_MAX
+        if (j.open and not j.single_output and j.builder.tombstones.len >= MAX_TOMBSTONES
                 and finish_output(j, d.stop, d.stop_len, st) != ST_OK):
             return st.code
     return ST_OK
 
 
-cdef int write_ranges(JobC* j, const char* stop, size_t stop_len, Status* st) noexcept nogil:
+cdef int write_fragments(JobC* j, const char* stop, size_t stop_len, Status* st) noexcept nogil:
     """Writes the fragments from the start of the open output up to `stop` (NULL: to the end)."""
-    if write_passed_ranges(j, stop, stop_len, st) != ST_OK:
+    if write_passed_fragments(j, stop, stop_len, st) != ST_OK:
         return st.code
     if j.sweep.valid and lsm_compare(j.sweep.span.start, j.sweep.span.start_len, stop, stop_len) < 0:
-        return write_range(j, &j.sweep.span, stop, stop_len, st)    # the rest goes to the next output
+        return write_fragment(j, &j.sweep.span, stop, stop_len, st)    # the rest goes to the next output
     return ST_OK
 
 
 cdef int finish_output(JobC* j, const char* next_key, size_t next_len, Status* st) noexcept nogil:
     """Finishes the open output before `next_key` (NULL: the last output)."""
-    if write_ranges(j, next_key, next_len, st) != ST_OK:
+    if write_fragments(j, next_key, next_len, st) != ST_OK:
         return st.code
     if next_key != NULL and keep_copy(&j.cut, &j.cut_len, next_key, next_len, st) != ST_OK:
         return st.code
@@ -275,7 +275,7 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
             st.what = b"cancelled"
             return ST_CANCELLED
         lsm_store64(&j.entries_in, j.entries_in + 1)
-        if j.sweep.valid and write_passed_ranges(j, e.key, e.klen, st) != ST_OK:
+        if j.sweep.valid and write_passed_fragments(j, e.key, e.klen, st) != ST_OK:
             return st.code
         # Fragments are disjoint: only the first that ends after the key can cover it.
         if (j.sweep.valid and j.sweep.span.seq > e.seq

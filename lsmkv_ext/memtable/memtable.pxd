@@ -10,7 +10,7 @@ from libc.stdint cimport uint64_t
 from lsmkv_ext.memtable.arena cimport ArenaChunk, MemEntry
 from lsmkv_ext.memtable.index cimport MemIndex
 from lsmkv_ext.memtable.order cimport LatestOrder, MemOrder
-from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, RangeNode, Span
+from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, Span, TombstoneNode
 
 ctypedef struct MemC:
     ArenaChunk* first
@@ -25,8 +25,8 @@ ctypedef struct MemC:
     uint64_t min_seq            # UINT64_MAX if nothing was written
     uint64_t max_seq
     MemRangeTombstone* range_tombstones   # newest first
-    RangeNode* range_tree       # of all but the newest range_tail
-    int range_tail
+    TombstoneNode* tombstone_tree   # of all but the newest tombstone_tail
+    int tombstone_tail
     uint64_t n_range_tombstones
     uint64_t range_key_bytes
     LatestOrder latest

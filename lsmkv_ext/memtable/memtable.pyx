@@ -20,12 +20,12 @@ from lsmkv_ext.memtable.index cimport (
 )
 from lsmkv_ext.memtable.order cimport latest_order, mem_order_release
 from lsmkv_ext.memtable.tombstones cimport (
-    RANGE_LEAF,
-    RangeNode,
-    range_list_cover,
-    range_tree_cover,
-    range_tree_free,
-    range_tree_grow,
+    TOMBSTONE_LEAF,
+    TombstoneNode,
+    tombstone_list_cover,
+    tombstone_tree_cover,
+    tombstone_tree_free,
+    tombstone_tree_grow,
 )
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr, lsm_prefetch, lsm_store64, lsm_store_ptr
 from lsmkv_ext.port.pthread cimport pthread_mutex_destroy, pthread_mutex_init
@@ -105,7 +105,7 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
                           uint64_t seq) noexcept nogil:
     # Not in the arena, which holds nothing but entries.
     cdef MemRangeTombstone* d = <MemRangeTombstone*>malloc(sizeof(MemRangeTombstone) + start_len + stop_len)
-    cdef RangeNode* head
+    cdef TombstoneNode* head
     cdef char* p
     if d == NULL:
         return -1
@@ -128,13 +128,13 @@ cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const ch
     m.range_key_bytes += start_len + stop_len
     m.used += sizeof(MemRangeTombstone) + start_len + stop_len
     lsm_store_ptr(<void**>&m.range_tombstones, d)
-    m.range_tail += 1
-    if m.range_tail >= RANGE_LEAF:
+    m.tombstone_tail += 1
+    if m.tombstone_tail >= TOMBSTONE_LEAF:
         # Without memory the tail stays, and reads are slower.
-        head = range_tree_grow(m.range_tree, d, m.range_tail, &m.used)
+        head = tombstone_tree_grow(m.tombstone_tree, d, m.tombstone_tail, &m.used)
         if head != NULL:
-            m.range_tail = 0
-            lsm_store_ptr(<void**>&m.range_tree, head)
+            m.tombstone_tail = 0
+            lsm_store_ptr(<void**>&m.tombstone_tree, head)
     return 0
 
 
@@ -171,10 +171,10 @@ cdef MemEntry* mem_find(const MemC* m, const char* key, size_t klen, uint64_t ha
 cdef const Span* mem_covering_span(const MemC* m, const char* key, size_t klen, uint64_t snapshot,
                                    size_t* steps=NULL) noexcept nogil:
     # The tree first: the newer list then always reaches head.newest.
-    cdef RangeNode* head = <RangeNode*>lsm_load_ptr(<void**>&m.range_tree)
+    cdef TombstoneNode* head = <TombstoneNode*>lsm_load_ptr(<void**>&m.tombstone_tree)
     cdef MemRangeTombstone* d = <MemRangeTombstone*>lsm_load_ptr(<void**>&m.range_tombstones)
-    cdef const Span* found = range_list_cover(d, head.newest if head != NULL else NULL, key, klen, snapshot, steps)
-    return found if found != NULL else range_tree_cover(head, key, klen, snapshot, steps)
+    cdef const Span* found = tombstone_list_cover(d, head.newest if head != NULL else NULL, key, klen, snapshot, steps)
+    return found if found != NULL else tombstone_tree_cover(head, key, klen, snapshot, steps)
 
 
 cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil:
@@ -219,7 +219,7 @@ cdef class Memtable:
         pthread_mutex_destroy(&self.c.latest.mutex)
         chunks_free(self.c.first)
         index_free(self.c.index)
-        range_tree_free(self.c.range_tree)
+        tombstone_tree_free(self.c.tombstone_tree)
         d = self.c.range_tombstones
         while d != NULL:
             older = d.older

@@ -1,9 +1,9 @@
 # The sorted order of a memtable, made on demand.
 #
 # A request sorts the entries appended since the last one into a new run, and merges runs of similar size: a scan after each put
-# stays cheap, and a flush sorts everything once, without the GIL. Entries before a range tombstone become a run of their own: one
-# that is older as a whole can be skipped. Runs and orders are immutable and reference counted. They
-# point into the arena, so they are valid only while the memtable lives.
+# stays cheap, and a flush sorts everything once, without the GIL. Entries before and after a range tombstone are in different
+# runs, so a scan can skip a run in which everything is older. Runs and orders are immutable and reference counted. They point
+# into the arena, so they are valid only while the memtable lives.
 
 from libc.stdint cimport uint64_t
 

@@ -25,10 +25,10 @@ ctypedef struct MemRangeTombstone:
     size_t offset
     uint64_t n_entries          # before it
 
-ctypedef struct RangeNode:
-    RangeNode* before           # the node of older range tombstones, or NULL
-    RangeNode* newer            # owned halves, NULL in a leaf
-    RangeNode* older
+ctypedef struct TombstoneNode:
+    TombstoneNode* before       # the node of older range tombstones, or NULL
+    TombstoneNode* newer        # owned halves, NULL in a leaf
+    TombstoneNode* older
     const MemRangeTombstone* newest
     uint64_t min_seq
     uint64_t max_seq
@@ -37,15 +37,16 @@ ctypedef struct RangeNode:
     Span* spans                 # owned
 
 cdef enum:
-    RANGE_LEAF = 16             # range tombstones in a leaf; fewer are compared one by one
+    TOMBSTONE_LEAF = 16         # range tombstones in a leaf; fewer are compared one by one
 
 # Adds a leaf of the newest `count` range tombstones before `head`, joins nodes of equal rank and returns the new head; NULL if
 # out of memory. Adds the bytes it takes to *used.
-cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil
+cdef TombstoneNode* tombstone_tree_grow(TombstoneNode* head, const MemRangeTombstone* newest, int count,
+                                        uint64_t* used) noexcept nogil
 # A span over `key` with the largest seq <= snapshot, or NULL. It lives as long as the memtable. `steps`: NULL, or a counter of
 # the spans and range tombstones compared.
-cdef const Span* range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
-                                  size_t* steps) noexcept nogil
-cdef const Span* range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
-                                  uint64_t snapshot, size_t* steps) noexcept nogil
-cdef void range_tree_free(RangeNode* head) noexcept nogil
+cdef const Span* tombstone_tree_cover(const TombstoneNode* head, const char* key, size_t klen, uint64_t snapshot,
+                                      size_t* steps) noexcept nogil
+cdef const Span* tombstone_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
+                                      uint64_t snapshot, size_t* steps) noexcept nogil
+cdef void tombstone_tree_free(TombstoneNode* head) noexcept nogil

@@ -47,8 +47,8 @@ cdef size_t overlay(const Span* upper, size_t n, const Span* lower, size_t m, Sp
     return k
 
 
-cdef RangeNode* node_new(size_t most) noexcept nogil:
-    cdef RangeNode* node = <RangeNode*>calloc(1, sizeof(RangeNode))
+cdef TombstoneNode* node_new(size_t most) noexcept nogil:
+    cdef TombstoneNode* node = <TombstoneNode*>calloc(1, sizeof(TombstoneNode))
     if node == NULL:
         return NULL
     node.spans = <Span*>malloc((most if most else 1) * sizeof(Span))
@@ -58,9 +58,9 @@ cdef RangeNode* node_new(size_t most) noexcept nogil:
     return node
 
 
-cdef RangeNode* leaf_new(const MemRangeTombstone* newest, int count) noexcept nogil:
+cdef TombstoneNode* leaf_new(const MemRangeTombstone* newest, int count) noexcept nogil:
     """Flattens range tombstones: each older one goes below the newer ones."""
-    cdef RangeNode* node = node_new(2 * count)
+    cdef TombstoneNode* node = node_new(2 * count)
     cdef Span* scratch = <Span*>malloc(2 * count * sizeof(Span))
     cdef Span* swap
     cdef const MemRangeTombstone* d = newest
@@ -85,9 +85,9 @@ cdef RangeNode* leaf_new(const MemRangeTombstone* newest, int count) noexcept no
     return node
 
 
-cdef RangeNode* join(RangeNode* newer) noexcept nogil:
-    cdef RangeNode* older = newer.before
-    cdef RangeNode* node = node_new(2 * newer.n + older.n)
+cdef TombstoneNode* join(TombstoneNode* newer) noexcept nogil:
+    cdef TombstoneNode* older = newer.before
+    cdef TombstoneNode* node = node_new(2 * newer.n + older.n)
     if node == NULL:
         return NULL
     node.before = older.before
@@ -101,14 +101,15 @@ cdef RangeNode* join(RangeNode* newer) noexcept nogil:
     return node
 
 
-cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest, int count, uint64_t* used) noexcept nogil:
-    cdef RangeNode* node = leaf_new(newest, count)
-    cdef RangeNode* joined
+cdef TombstoneNode* tombstone_tree_grow(TombstoneNode* head, const MemRangeTombstone* newest, int count,
+                                        uint64_t* used) noexcept nogil:
+    cdef TombstoneNode* node = leaf_new(newest, count)
+    cdef TombstoneNode* joined
     if node == NULL:
         return NULL
     node.before = head
     while True:
-        used[0] += sizeof(RangeNode) + node.n * sizeof(Span)
+        used[0] += sizeof(TombstoneNode) + node.n * sizeof(Span)
         if node.before == NULL or node.before.rank != node.rank:
             return node
         joined = join(node)
@@ -117,7 +118,7 @@ cdef RangeNode* range_tree_grow(RangeNode* head, const MemRangeTombstone* newest
         node = joined
 
 
-cdef void node_free(RangeNode* node) noexcept nogil:
+cdef void node_free(TombstoneNode* node) noexcept nogil:
     if node.newer != NULL:
         node_free(node.newer)
         node_free(node.older)
@@ -125,8 +126,8 @@ cdef void node_free(RangeNode* node) noexcept nogil:
     free(node)
 
 
-cdef void range_tree_free(RangeNode* head) noexcept nogil:
-    cdef RangeNode* before
+cdef void tombstone_tree_free(TombstoneNode* head) noexcept nogil:
+    cdef TombstoneNode* before
     while head != NULL:
         before = head.before
         node_free(head)
@@ -139,8 +140,8 @@ cdef inline bint span_covers(const Span* s, const char* key, size_t klen) noexce
     return not starts_after(s, key, klen) and not ends_by(s, key, klen)
 
 
-cdef const Span* range_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
-                                  uint64_t snapshot, size_t* steps) noexcept nogil:
+cdef const Span* tombstone_list_cover(const MemRangeTombstone* d, const MemRangeTombstone* end, const char* key, size_t klen,
+                                      uint64_t snapshot, size_t* steps) noexcept nogil:
     """The list is newest first, so the first one over the key has the largest sequence number."""
     while d != end:
         if steps != NULL:
@@ -151,7 +152,7 @@ cdef const Span* range_list_cover(const MemRangeTombstone* d, const MemRangeTomb
     return NULL
 
 
-cdef const Span* find_span(const RangeNode* node, const char* key, size_t klen, size_t* steps) noexcept nogil:
+cdef const Span* find_span(const TombstoneNode* node, const char* key, size_t klen, size_t* steps) noexcept nogil:
     cdef size_t lo = 0, hi = node.n, mid
     while lo < hi:          # first span that starts after key
         if steps != NULL:
@@ -166,7 +167,7 @@ cdef const Span* find_span(const RangeNode* node, const char* key, size_t klen, 
     return &node.spans[lo - 1]
 
 
-cdef const Span* node_cover(const RangeNode* node, const char* key, size_t klen, uint64_t snapshot,
+cdef const Span* node_cover(const TombstoneNode* node, const char* key, size_t klen, uint64_t snapshot,
                             size_t* steps) noexcept nogil:
     cdef const MemRangeTombstone* end
     cdef const Span* found
@@ -176,13 +177,13 @@ cdef const Span* node_cover(const RangeNode* node, const char* key, size_t klen,
         return find_span(node, key, klen, steps)
     if node.newer == NULL:
         end = node.before.newest if node.before != NULL else NULL
-        return range_list_cover(node.newest, end, key, klen, snapshot, steps)
+        return tombstone_list_cover(node.newest, end, key, klen, snapshot, steps)
     found = node_cover(node.newer, key, klen, snapshot, steps)
     return found if found != NULL else node_cover(node.older, key, klen, snapshot, steps)
 
 
-cdef const Span* range_tree_cover(const RangeNode* head, const char* key, size_t klen, uint64_t snapshot,
-                                  size_t* steps) noexcept nogil:
+cdef const Span* tombstone_tree_cover(const TombstoneNode* head, const char* key, size_t klen, uint64_t snapshot,
+                                      size_t* steps) noexcept nogil:
     cdef const Span* found
     while head != NULL:
         found = node_cover(head, key, klen, snapshot, steps)

@@ -1,5 +1,5 @@
-# The finalization of the interpreter. Once it starts, one thread runs Python code; every other thread hangs when it next needs
-# the GIL, with the locks it holds. So no thread may be started or joined. Exit hooks run before it.
+# The finalization of the interpreter, after the exit hooks. From then on only one thread runs Python code. Every other thread
+# stops for good when it next asks for the GIL, and keeps the locks that it holds. No thread may be started or joined.
 
 cdef extern from *:
     """

@@ -24,15 +24,15 @@ def require_running():
         refuse_finalizing()
 
 
-START_SECONDS = 2.0
+START_SECONDS = 2.0     # a new thread that has not begun by then never will
 
 
 class ThreadStillborn(RuntimeError):
-    """A thread was created and did not begin in time: it had no memory for its first frame."""
+    """A thread was created but did not begin in time: it had no memory for its first frame."""
 
 
 class _Started(threading.Event):
-    """`Thread.start` waits for it without a limit, and a thread without memory never sets it."""
+    """Limits the wait of `Thread.start`: a thread that is out of memory never sets the event."""
 
     def wait(self, timeout=None):
         if not threading.Event.wait(self, START_SECONDS if timeout is None else timeout):
@@ -59,13 +59,13 @@ class RLock(_thread.RLock):
         return self.acquire(not lsm_finalizing())
 
     def __exit__(self, kind, error, trace):
-        # Allocates nothing: without memory the lock would stay taken. A wait without memory may have released it already.
+        # Allocates nothing: if that failed, the lock would stay taken. A wait that ran out of memory may have released it.
         if self._is_owned() or (kind is None and not lsm_finalizing()):
             self.release()
 
 
 class CommitLock(RLock):
-    """An RLock that, during finalization, raises ClosedError if it is held: the holder stopped in the middle of a change."""
+    """An RLock that, during finalization, raises ClosedError if another thread holds it: that one stopped inside a change."""
 
     def __enter__(self):
         if not self.acquire(not lsm_finalizing()):
@@ -74,7 +74,7 @@ class CommitLock(RLock):
 
 
 class Condition(threading.Condition):
-    """A condition on which nobody waits while the interpreter finalizes."""
+    """A condition whose `wait` raises ClosedError while the interpreter finalizes."""
 
     def wait(self, timeout=None):
         require_running()

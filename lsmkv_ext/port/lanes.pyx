@@ -1,8 +1,8 @@
 """Queues of background tasks, the idle threads that wait for them, and alarms. `lsmkv.background` has the threads.
 
-GIL-protected: all fields. No method runs Python code or allocates an object that the garbage collector knows, so each is
-atomic, and a finalizer may call it at any time. A lock instead could be held where a finalizer needs it, and left held by an
-interrupt, by a fork, or by a thread that stopped when the interpreter finalized.
+GIL-protected: all fields. No method runs Python code or allocates an object that the garbage collector tracks. Each is
+therefore atomic, and a finalizer may call it at any time. A lock could be held when a finalizer needs it, or stay held after an
+interrupt, a fork, or the finalization of the interpreter.
 """
 from libc.stdint cimport uint64_t
 
@@ -22,12 +22,12 @@ cdef extern from "pythread.h":
 cdef uint64_t NEVER = <uint64_t>-1
 cdef enum:
     MOST_RUNNERS = 64
-# A longer sleep is cut in two.
+# Longer sleeps are taken in pieces: a timed wait of Python's locks has a limit.
 cdef uint64_t LONGEST_SLEEP_NS = 3_600_000_000_000
 
 
 cdef class _Call:
-    """One thread waits until it is called. A call that comes early is kept."""
+    """Wakes the one thread that waits for it. A call before the wait is kept."""
     cdef PyThread_type_lock lock
     cdef bint waiting
     cdef bint called
@@ -60,7 +60,7 @@ cdef class _Call:
                 microseconds = ns // 1000 + 1
                 with nogil:
                     PyThread_acquire_lock_timed(self.lock, microseconds, 0)
-            # A call may have come after the timeout, before the GIL.
+            # A call may have come between the timeout and the GIL: take the lock that it released.
             if not self.waiting:
                 PyThread_acquire_lock(self.lock, 0)
             self.waiting = False
@@ -85,14 +85,14 @@ cdef class TaskState:
     cdef unsigned long runners[MOST_RUNNERS]    # the threads that run it
     cdef readonly int running
     cdef int limit
-    cdef bint woken
-    cdef bint paused
+    cdef bint woken                 # a run was asked for and has not begun
+    cdef bint paused                # after a failure, until the alarm
     cdef bint closed
     cdef bint queued
-    cdef TaskState next_queued
-    cdef TaskState next_alarm
-    cdef uint64_t alarm             # when the timer wakes it; 0 without one
-    cdef _Call joiner
+    cdef TaskState next_queued      # in the lane
+    cdef TaskState next_alarm       # in the timer
+    cdef uint64_t alarm             # when the timer wakes it, in ns; 0: it has none
+    cdef _Call joiner               # called when a run of the closed task ends
 
     def __init__(self, Lane lane, int limit):
         self.lane = lane
@@ -116,8 +116,8 @@ cdef class TaskState:
         return self.running > 0 or (self.queued and self.lane.workers > 0)
 
     def offer(self, bint woken=True):
-        """Queue the task if it is due, and call a thread for the queue. Return whether the caller has to start one: it is
-        counted already."""
+        """Queue the task if it is due, and call a thread for the queue. Return whether the caller has to start a thread, which
+        is then already counted."""
         if woken:
             self.woken = True
         self.lane.push(self)
@@ -136,7 +136,7 @@ cdef class TaskState:
         self.woken = False
 
     def finish(self, double pause):
-        """This thread runs the task no more; no run begins in the next `pause` seconds. Twice is no error."""
+        """End this thread's run; allow none in the next `pause` seconds. Calling it twice is no error."""
         cdef int i = self.runner()
         if i >= 0:
             self.running -= 1
@@ -149,7 +149,7 @@ cdef class TaskState:
         self.lane.push(self)
 
     def wake_after(self, double seconds):
-        """Let the timer offer the task in so many seconds, or earlier if that was asked for before."""
+        """Let the timer wake the task in `seconds`, or earlier if an earlier alarm is set."""
         self.lane.timer.add(self, seconds)
 
     def hurry(self):
@@ -169,7 +169,7 @@ cdef class TaskState:
 
 
 cdef class Lane:
-    """Tasks that are due, first come, first served, and the threads that run them. One idle thread waits for more."""
+    """The queue of the tasks that are due, and the threads that run them. At most one idle thread waits for more."""
     cdef readonly Timer timer
     cdef readonly int limit         # of threads
     cdef readonly int workers       # threads that run, or are being started
@@ -194,16 +194,20 @@ cdef class Lane:
         self.last = task
 
     cdef bint summon(self) noexcept:
-        """Calls the idle thread for the queue. Returns whether one has to be started: it is counted already."""
-        if self.first is None:
-            return False
-        if self.idle is not None:
-            worker, self.idle = self.idle, None
-            worker.call.call()
+        """Calls a thread for the queue. Returns whether one has to be started, which is then already counted."""
+        if self.first is None or self.call_idle():
             return False
         if self.workers >= self.limit or self.ended:
             return False
         self.workers += 1
+        return True
+
+    cdef bint call_idle(self) noexcept:
+        """Wakes the idle thread. Returns whether there was one."""
+        if self.idle is None:
+            return False
+        worker, self.idle = self.idle, None
+        worker.call.call()
         return True
 
     cdef TaskState pop(self):
@@ -216,12 +220,12 @@ cdef class Lane:
         return task
 
     def take(self, Worker worker):
-        """Return a task, with this thread as a runner; or `worker`, which has to wait; or None: the thread ends."""
+        """Return a task, which this thread now runs; or `worker`, which has to wait; or None if the thread has to end."""
         if self.idle is worker:
             self.idle = None
         while self.first is not None:
             task = self.pop()
-            if task.woken and task.runnable():  # else another thread has helped
+            if task.woken and task.runnable():  # not if a waiting caller has run it (`Task.help`)
                 task.enter()
                 return task
         if self.ended or self.idle is not None:
@@ -234,7 +238,7 @@ cdef class Lane:
         self.limit = max(self.limit, limit)
 
     def not_started(self):
-        """The thread that the caller of `offer` had to start did not start."""
+        """Take back the count of a thread that `offer` asked for and that did not start."""
         self.workers -= 1
 
     cdef void withdraw(self, TaskState task) noexcept:
@@ -254,19 +258,17 @@ cdef class Lane:
         task.queued = False
 
     def end(self):
-        """The threads end when they have nothing to do."""
+        """Let the threads end when the queue is empty."""
         self.ended = True
-        if self.idle is not None:
-            worker, self.idle = self.idle, None
-            worker.call.call()
+        self.call_idle()
 
 
 cdef class Timer:
-    """Tasks with an alarm, in no order: every open database has a few."""
+    """The tasks with an alarm, not sorted: every open database has only a few."""
     cdef readonly bint ended
     cdef _Call call
     cdef TaskState first
-    cdef uint64_t until             # the thread sleeps until then
+    cdef uint64_t until             # the thread sleeps until then; 0: it is awake
 
     def __cinit__(self):
         self.call = _Call()
@@ -298,7 +300,7 @@ cdef class Timer:
 
     @property
     def pending(self):
-        """How many tasks have an alarm."""
+        """The number of tasks with an alarm."""
         cdef TaskState task = self.first
         cdef int count = 0
         while task is not None:
@@ -307,7 +309,7 @@ cdef class Timer:
         return count
 
     def ring(self):
-        """Return a task whose time has come, no longer paused; None if there is none."""
+        """Return a task whose alarm is due and end its pause, or None."""
         cdef uint64_t now = lsm_now_ns()
         cdef TaskState task = self.first
         while task is not None:
@@ -337,12 +339,12 @@ cdef class Timer:
 
 
 cdef class Users:
-    """How many use something that ends with the last of them, for good."""
+    """Counts the users of something that ends for good with the last of them."""
     cdef readonly int count
     cdef bint ended
 
     def enter(self):
-        """Return whether it has not ended; then the caller is a user."""
+        """Add the caller to the users, unless the last one has left. Return whether it did."""
         if not self.ended:
             self.count += 1
         return not self.ended

@@ -49,7 +49,7 @@ pthread_atfork(_lock, _unlock, _unlock)
 
 
 cdef uint32_t _find_run(const Region* r, uint32_t pages) noexcept nogil:
-    """First page of the first gap of so many pages, or 0."""
+    """First page of the first gap of `pages` pages, or 0."""
     cdef uint32_t free_pages = 0
     cdef int i
     for i in range(HEADER_PAGES, REGION_PAGES):

@@ -1,4 +1,4 @@
-"""Marks threads that do work of the control plane."""
+"""Marks the threads that are inside a section. The `.pxd` says what a section is."""
 
 from lsmkv_ext.errors import Error
 
@@ -42,7 +42,7 @@ def refuse_in_section():
 
 
 def section(work, *args, **options):
-    """Return what `work(*args, **options)` returns; it runs as a section."""
+    """Run `work(*args, **options)` as a section and return its result."""
     section_enter()
     try:
         return work(*args, **options)

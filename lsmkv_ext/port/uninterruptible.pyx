@@ -1,9 +1,9 @@
 """Work that Ctrl-C must not interrupt.
 
-Python raises KeyboardInterrupt in the main thread between any two steps of Python code: between the halves of a commit,
-between taking a lock and entering the `with` that releases it (3.14), or in a loop inside that `with`, which then does not
-release it (3.13 and 3.14). So work that commits or takes a lock runs in a thread of its own, where no signal handler runs, and
-the main thread waits. This module is compiled: its own steps cannot be interrupted.
+Python raises KeyboardInterrupt in the main thread between any two bytecodes: between the halves of a commit, between taking a
+lock and entering the `with` block that releases it (3.14), or in a loop inside the block, which then does not release it (3.13
+and 3.14). Work that commits or takes a lock therefore runs in a thread of its own, where no signal handler runs, and the main
+thread waits. This module is compiled, so no interrupt comes between its own steps.
 """
 from cpython.exc cimport PyErr_CheckSignals
 
@@ -27,8 +27,8 @@ cdef extern from "pythread.h" nogil:
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int interruptible)
     void PyThread_release_lock(PyThread_type_lock lock)
 
-# GIL-protected: set while the main thread runs work itself. Nested work may need a lock that it holds, so it stays in this
-# thread.
+# GIL-protected: set while the main thread runs work itself. Nested work may need a lock that this work holds, so it runs in the
+# same thread.
 cdef bint _alone = False
 
 
@@ -41,10 +41,10 @@ cdef object run_section(object work):
 
 
 def uninterruptible(work, bint defer_interrupt=False):
-    """Return what `work()` returns, or raise what it raises. The work is a section (port/section).
+    """Run `work()` as a section (port/section). Return what it returns, or raise what it raises.
 
-    A signal handler may run while the main thread waits, and what it raises ends the wait; the work goes on. With
-    `defer_interrupt` no handler runs before this returns, for callers that hold a lock meanwhile.
+    A signal handler may run while the main thread waits. If it raises, the wait ends and the work goes on. With `defer_interrupt`
+    no handler runs before this returns; this is for callers that hold a lock meanwhile.
     """
     global _alone
     if lsm_finalizing():
@@ -59,7 +59,7 @@ def uninterruptible(work, bint defer_interrupt=False):
     try:
         start_new_thread(outcome.run, ())
     except RuntimeError:
-        # No thread can be started: Python 3.12 runs its exit hooks, or a limit was reached.
+        # No thread can be started: Python 3.12 is running its exit hooks, or a limit was reached.
         _alone = True
         try:
             return run_section(work)
@@ -76,8 +76,8 @@ cdef object _forget_this_thread():
 
 
 cdef class _Outcome:
-    """Work and its result or error. The thread may outlive the wait by a moment, so it drops its references first: an object that
-    the caller drops is gone at once."""
+    """Work and its result or error. The thread may outlive the wait by a moment, so it drops its references before: they must not
+    keep an object alive that the caller drops."""
     cdef object work
     cdef object result
     cdef object error
@@ -104,7 +104,7 @@ cdef class _Outcome:
             try:
                 _forget_this_thread()
             finally:
-                # Whatever failed, memory included: nobody else ends the wait.
+                # Even if there was no memory: nothing else ends the wait.
                 PyThread_release_lock(self.ended)
 
     cdef object wait(self, bint defer_interrupt):

@@ -24,6 +24,7 @@ from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
 from lsmkv_ext.read.counters cimport LSMKV_COUNTERS, LevelCounters, lsm_count, lsm_count_double
 from lsmkv_ext.read.read_state cimport LevelC, TableSlot
 from lsmkv_ext.table.reader cimport (
+    table_ends_before,
     table_find_block,
     table_get,
     table_get_in,
@@ -114,11 +115,9 @@ cdef inline int probe_memtable(const MemC* m, Lookup* q) noexcept nogil:
 
 cdef inline bint slot_before(const TableSlot* slot, uint64_t key8, const char* key, size_t klen) noexcept nogil:
     """All of the table lies below the key."""
-    cdef int r
     if slot.last8 != key8:
         return slot.last8 < key8
-    r = lsm_compare(slot.t.largest, slot.t.largest_len, key, klen)
-    return r < 0 or (r == 0 and slot.t.largest_exclusive)
+    return table_ends_before(slot.t, key, klen)
 
 
 cdef inline bint slot_after(const TableSlot* slot, uint64_t key8, const char* key, size_t klen) noexcept nogil:

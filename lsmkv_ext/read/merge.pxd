@@ -10,13 +10,13 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.iterator cimport TableIter
 from lsmkv_ext.table.reader cimport ReadContext, TableC
 
-cdef enum:
-    SOURCE_RUN = 0
-    SOURCE_TABLE = 1
-    SOURCE_LEVEL = 2
+cdef enum SourceKind:
+    SOURCE_RUN
+    SOURCE_TABLE
+    SOURCE_LEVEL
 
 ctypedef struct Source:
-    int kind
+    SourceKind kind
     int rank
     bint valid
     Entry* e                    # the current entry: points into `table`, or at `local`
@@ -53,9 +53,9 @@ cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil     
 # last < (or <=) key, then backward
 cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil
 cdef int merge_next(MergeC* m) noexcept nogil                                           # onward in the direction of the seek
-# Skips entries older than `seq` on this side of `bound` (forward: keys < bound; backward: keys >= bound), for callers that know
-# them to be deleted. It reads no block of what it skips. A source that has entries from `seq` on, a level's table by table, stays
-# where it is, so the entry afterwards may still be on this side.
+# Skips entries before `bound` (forward: keys < bound; backward: keys >= bound), for callers that know those older than `seq` to
+# be deleted. Reads no block that it skips. Only sources (of a level: tables) in which everything is older than `seq` move; the
+# others stay, so the next entry may still be before `bound`.
 cdef int merge_skip_to(MergeC* m, const char* bound, size_t blen, uint64_t seq) noexcept nogil
 
 

@@ -17,6 +17,7 @@ from lsmkv_ext.table.iterator cimport (
     table_iter_seek_for_prev,
     table_iter_seek_last,
 )
+from lsmkv_ext.table.reader cimport table_ends_before
 
 
 cdef int merge_init(MergeC* m, int capacity, ReadContext* rc, Status* st) noexcept nogil:
@@ -41,7 +42,7 @@ cdef void merge_close(MergeC* m) noexcept nogil:
     memset(m, 0, sizeof(MergeC))
 
 
-cdef inline Source* next_source(MergeC* m, int kind) noexcept nogil:
+cdef inline Source* next_source(MergeC* m, SourceKind kind) noexcept nogil:
     cdef Source* s = &m.sources[m.n]
     s.kind = kind
     s.rank = m.n
@@ -96,6 +97,11 @@ cdef inline int load_table_entry(Source* s, int code, Status* st) noexcept nogil
     return code
 
 
+cdef int table_edge(TableIter* it, int direction) noexcept nogil:
+    """Moves to the first entry, or backward to the last."""
+    return table_iter_seek_first(it) if direction > 0 else table_iter_seek_last(it)
+
+
 cdef void level_enter(Source* s, int i, MergeC* m) noexcept nogil:
     if s.at != i:
         table_iter_close(&s.table)
@@ -111,17 +117,16 @@ cdef int level_step(Source* s, int code, MergeC* m) noexcept nogil:
         if i < 0 or i >= s.n_tables:
             break
         level_enter(s, i, m)
-        code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
+        code = table_edge(&s.table, m.direction)
     return load_table_entry(s, code, m.st)
 
 
 cdef int level_lower_bound(const Source* s, const char* key, size_t klen) noexcept nogil:
     """First table that may hold a key >= `key`."""
-    cdef int lo = 0, hi = s.n_tables, mid, r
+    cdef int lo = 0, hi = s.n_tables, mid
     while lo < hi:
         mid = (lo + hi) >> 1
-        r = lsm_compare(s.tables[mid].largest, s.tables[mid].largest_len, key, klen)
-        if r < 0 or (r == 0 and s.tables[mid].largest_exclusive):
+        if table_ends_before(s.tables[mid], key, klen):
             lo = mid + 1
         else:
             hi = mid
@@ -142,7 +147,7 @@ cdef int source_edge(Source* s, MergeC* m) noexcept nogil:
         if s.n_tables == 0:
             return ST_OK
         level_enter(s, 0 if m.direction > 0 else s.n_tables - 1, m)
-    cdef int code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
+    cdef int code = table_edge(&s.table, m.direction)
     return level_step(s, code, m) if s.kind == SOURCE_LEVEL else load_table_entry(s, code, m.st)
 
 
@@ -202,13 +207,11 @@ cdef inline int source_advance(Source* s, MergeC* m) noexcept nogil:
 
 # --- skipping in one source ------------------------------------------------------------------------------------------
 
-cdef inline bint ends_before(const TableC* t, const char* bound, size_t blen, int direction) noexcept nogil:
-    """Whether all entries of the table are on this side of `bound`."""
-    cdef int r
-    if direction < 0:
-        return lsm_compare(t.smallest, t.smallest_len, bound, blen) >= 0
-    r = lsm_compare(t.largest, t.largest_len, bound, blen)
-    return r < 0 or (r == 0 and t.largest_exclusive)
+cdef inline bint before_bound(const TableC* t, const char* bound, size_t blen, int direction) noexcept nogil:
+    """Whether the merge meets all entries of the table before `bound`."""
+    if direction > 0:
+        return table_ends_before(t, bound, blen)
+    return lsm_compare(t.smallest, t.smallest_len, bound, blen) >= 0
 
 
 cdef bint is_older(const Source* s, uint64_t seq) noexcept nogil:
@@ -218,8 +221,8 @@ cdef bint is_older(const Source* s, uint64_t seq) noexcept nogil:
     return s.table.t.max_seq < seq
 
 
-cdef int table_pass(TableIter* it, const char* bound, size_t blen, int direction) noexcept nogil:
-    """Moves to the first entry beyond `bound`."""
+cdef int table_seek_past(TableIter* it, const char* bound, size_t blen, int direction) noexcept nogil:
+    """Moves to the first entry that is not before `bound`."""
     return table_iter_seek(it, bound, blen) if direction > 0 else table_iter_seek_for_prev(it, bound, blen, False)
 
 
@@ -233,24 +236,24 @@ cdef int run_skip(Source* s, const char* bound, size_t blen, MergeC* m) noexcept
 
 
 cdef int table_skip(Source* s, const char* bound, size_t blen, MergeC* m) noexcept nogil:
-    if ends_before(s.table.t, bound, blen, m.direction):
+    if before_bound(s.table.t, bound, blen, m.direction):
         s.valid = False
         return ST_OK
-    return load_table_entry(s, table_pass(&s.table, bound, blen, m.direction), m.st)
+    return load_table_entry(s, table_seek_past(&s.table, bound, blen, m.direction), m.st)
 
 
 cdef int level_skip(Source* s, const char* bound, size_t blen, uint64_t seq, MergeC* m) noexcept nogil:
     cdef int i = s.at, code
-    while 0 <= i < s.n_tables and s.tables[i].max_seq < seq and ends_before(s.tables[i], bound, blen, m.direction):
+    while 0 <= i < s.n_tables and s.tables[i].max_seq < seq and before_bound(s.tables[i], bound, blen, m.direction):
         i += m.direction
     s.valid = False
     if i < 0 or i >= s.n_tables:
         return ST_OK
     level_enter(s, i, m)
     if s.tables[i].max_seq < seq:
-        code = table_pass(&s.table, bound, blen, m.direction)
+        code = table_seek_past(&s.table, bound, blen, m.direction)
     else:
-        code = table_iter_seek_first(&s.table) if m.direction > 0 else table_iter_seek_last(&s.table)
+        code = table_edge(&s.table, m.direction)
     return level_step(s, code, m)
 
 

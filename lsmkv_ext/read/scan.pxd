@@ -40,7 +40,7 @@ ctypedef struct ScanC:          # what filling a chunk needs
     MergeC merge
     Fragments fragments
     bint search_memtables       # a memtable has too many range tombstones to flatten: search it for each entry
-    uint64_t dead               # deleted entries that it met
+    uint64_t dead               # deleted entries passed one by one
     Bound lower
     Bound upper
     bint want_value
@@ -65,8 +65,8 @@ cdef class Scan(Dependent):
     cdef bint busy              # a thread is filling the chunk
     cdef int n_l0               # L0 tables that each seek searches
 
-    # A new scan takes its arguments first, which may run Python code. Then `attach` joins the owner's handle and opens the
-    # sources. The caller has just taken the state: nothing may have run since that could close the owner.
+    # A new scan takes its arguments first (`configure`), which may run Python code. Then `attach` joins the owner's handle and
+    # opens the sources. The caller has just taken the state: nothing that could close the owner may have run since.
     cdef int configure(self, start, stop, bint include_start, bint include_stop, prefix, bint want_value,
                        bint fill_cache) except -1
     cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot) except -1
@@ -82,7 +82,7 @@ cdef class Scan(Dependent):
     cdef int make_room(self) except -1
     cdef int refill(self, int direction, int origin, const char* key, size_t klen, bint inclusive) except -1
     cdef int add_counters(self, bint seeking) noexcept
-    # Each replaces the chunk. It is empty where nothing follows in that direction.
+    # Each replaces the chunk, which is empty if nothing follows in that direction.
     cdef int from_bound(self, int direction) except -1          # the first chunk of the range in that direction
     # From `key` on (>= forward; <= or < backward), but never from outside the bounds.
     cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1

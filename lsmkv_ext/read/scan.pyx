@@ -44,7 +44,7 @@ from lsmkv_ext.errors import ClosedError
 cdef enum:
     FIRST_CHUNK = 4             # items; most seeks read a few
     SMALL_CHUNK = 16            # chunks grow to this at once,
-    SHORT_SCAN = 64             # beyond it only after so many items
+    SHORT_SCAN = 64             # and beyond it only after this many items
     LARGEST_CHUNK = 512
     FIRST_BYTES = 1600          # of the first chunk's buffer
     OFF_GIL = 64                # chunks from this size on are filled without the GIL
@@ -74,7 +74,7 @@ cdef bytes optional_bytes(object key):
 
 
 cdef bint table_may_hold_prefix(const TableC* t, const char* prefix, size_t n) noexcept nogil:
-    """Probes the prefix filter; True where it cannot tell."""
+    """Probes the prefix filter. True if it cannot tell."""
     cdef int has = 0
     cdef uint64_t hash
     if not t.filter.usable or t.filter.prefix_kind == 0 or t.tombstones.n:
@@ -120,7 +120,7 @@ cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
 
 
 cdef bint covering(const ScanC* s, const Entry* e, RangeTombstone* out) noexcept nogil:
-    """Finds a range, no larger than a range tombstone, in which all entries as old as this one are deleted."""
+    """Finds a fragment or span over the entry. It deletes every entry in its range that is no newer than this one."""
     cdef const RangeTombstone* fragment = fragments_find(s.fragments.items, s.fragments.n, e.key, e.klen)
     cdef const Span* span
     cdef int i
@@ -145,8 +145,8 @@ cdef inline bint range_covers(const ScanC* s, const Entry* e, RangeTombstone* ou
 
 
 cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:
-    """Moves past an entry that is deleted. Now and then it skips all that the same range tombstone deletes: a few steps are
-    cheaper than the seeks of a skip."""
+    """Moves past a deleted entry. Every SKIP_EVERY-th time it skips all that the same range tombstone deletes: a skip seeks in
+    every source, which costs more than a few steps."""
     cdef RangeTombstone r
     cdef bint skip
     s.dead += 1
@@ -159,7 +159,7 @@ cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:
 
 
 cdef int fill_chunk(ScanC* s) noexcept nogil:
-    """Adds entries until the chunk is full or the bound is reached. 1 where more may follow, 0 at the end, -1 on error."""
+    """Adds entries until the chunk is full or the bound is reached. Returns 1 if more may follow, 0 at the end, -1 on error."""
     cdef Entry* e
     cdef int direction = s.merge.direction
     cdef const Bound* limit = &s.upper if direction > 0 else &s.lower
@@ -248,7 +248,7 @@ cdef class Scan(Dependent):
         return 0
 
     cdef bytes common_prefix(self):
-        """The prefix of every key between the bounds; None where it is empty."""
+        """The prefix that all keys between the bounds share; None if it is empty."""
         cdef const Bound* lower = &self.c.lower
         cdef const Bound* upper = &self.c.upper
         cdef size_t n = 0
@@ -270,7 +270,7 @@ cdef class Scan(Dependent):
         return 0
 
     cdef int add_level(self, TableC** tables, int n) except -1:
-        """Adds the tables between the bounds. If that is one, its prefix filter may rule it out."""
+        """Adds the tables between the bounds. A single one may be ruled out by its prefix filter."""
         cdef const Bound* lower = &self.c.lower
         cdef const Bound* upper = &self.c.upper
         cdef int first = 0, last = n, mid
@@ -316,7 +316,7 @@ cdef class Scan(Dependent):
                 continue
             chunk = <ArenaChunk*>lsm_load_ptr(<void**>&v.memtables[i].last)
             offset = lsm_load64(<uint64_t*>&chunk.used)
-            # Counted in flight: a close waits, or it would release a scan that is half made.
+            # In flight: a close waits, or it would release a half-made scan.
             self.handle.inflight += 1
             with nogil:
                 order = mem_order(v.memtables[i], chunk, offset)
@@ -332,7 +332,7 @@ cdef class Scan(Dependent):
         cdef Fragments* fragments = &self.c.fragments
         cdef int i, level, failed = 0
         for i in range(v.n_memtables):
-            if lsm_load_ptr(<void**>&v.memtables[i].range_tree) != NULL:
+            if lsm_load_ptr(<void**>&v.memtables[i].tombstone_tree) != NULL:
                 # Flattening this many would cost more than most scans gain.
                 self.c.search_memtables = True
             else:
@@ -400,7 +400,7 @@ cdef class Scan(Dependent):
 
     @property
     def _dead(self):
-        """Deleted entries that it met, skipped ones not counted."""
+        """Deleted entries passed one by one; skipped ones do not count."""
         return self.c.dead
 
     def __enter__(self):

@@ -39,9 +39,9 @@ ctypedef struct BuilderC:
     GrowBuf hashes                 # uint64_t each
     uint64_t last_prefix_hash
     bint has_prefix
-    GrowBuf ranges                 # range tombstones, encoded as in their section, in the order added
-    size_t last_range              # offset of the last one
-    bint ranges_unsorted           # they were not added in the order of the section
+    GrowBuf tombstones             # range tombstones, encoded as in their section, in the order added
+    size_t last_tombstone          # offset of the last one
+    bint tombstones_unsorted       # they were not added in the order of the section
     Footer footer
     TableMetaC meta                # counted as entries come; complete after builder_finish
     uint64_t key_bytes, value_bytes

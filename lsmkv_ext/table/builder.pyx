@@ -49,7 +49,7 @@ from lsmkv_ext.table.format cimport (
     SECTION_DATA,
     SECTION_INDEX,
     SECTION_PROPS,
-    SECTION_RANGES,
+    SECTION_TOMBSTONES,
     IndexEntry,
     Properties,
     block_cost,
@@ -60,7 +60,7 @@ from lsmkv_ext.table.format cimport (
     range_compare,
     range_decode,
     range_encode,
-    ranges_sort,
+    tombstones_sort,
 )
 from lsmkv_ext.table.output cimport (
     output_abandon,
@@ -91,7 +91,7 @@ cdef void _free(BuilderC* b) noexcept nogil:
     buf_free(&b.last_sep)
     buf_free(&b.index)
     buf_free(&b.hashes)
-    buf_free(&b.ranges)
+    buf_free(&b.tombstones)
 
 
 cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil:
@@ -130,7 +130,7 @@ cdef uint64_t builder_size(const BuilderC* b) noexcept nogil:
 cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil:
     # Index and range tombstones count twice: opening holds them compressed and raw at once. The properties take at most four
     # keys.
-    cdef uint64_t need = (b.index_cost + 2 * b.index.len + 2 * b.ranges.len + 4 * MAX_KEY
+    cdef uint64_t need = (b.index_cost + 2 * b.index.len + 2 * b.tombstones.len + 4 * MAX_KEY
                           + b.meta.range_tombstones * RANGE_COST)
     cdef uint64_t have = output_offset(&b.out) + OPEN_ALLOWANCE
     return need - have if need > have else 0
@@ -289,17 +289,17 @@ cdef int builder_add_block(BuilderC* b, size_t frame_size, uint64_t n_entries, c
 
 cdef int builder_add_range_tombstone(BuilderC* b, const RangeTombstone* r, Status* st) noexcept nogil:
     cdef RangeTombstone last
-    cdef size_t at = b.ranges.len
+    cdef size_t at = b.tombstones.len
     if r.start_len > MAX_KEY or r.stop_len > MAX_KEY or r.seq >= MAX_SEQ:
         return fail_argument(st, "key or sequence number above its limit")
     if lsm_compare(r.start, r.start_len, r.stop, r.stop_len) >= 0:
         return fail_argument(st, "a range tombstone needs start < stop")
-    if range_encode(r, &b.ranges) != 0:
+    if range_encode(r, &b.tombstones) != 0:
         return fail_memory(st, "range tombstone")
     if b.meta.range_tombstones:
-        range_decode(b.ranges.data + b.last_range, b.ranges.data + at, &last)
-        b.ranges_unsorted |= range_compare(&last, r) > 0
-    b.last_range = at
+        range_decode(b.tombstones.data + b.last_tombstone, b.tombstones.data + at, &last)
+        b.tombstones_unsorted |= range_compare(&last, r) > 0
+    b.last_tombstone = at
     b.meta.range_tombstones += 1
     _count_seq(b, r.seq)
     return ST_OK
@@ -315,23 +315,23 @@ cdef int _widen_key_range(BuilderC* b, bint empty, const RangeTombstone* r) noex
     return 0
 
 
-cdef int _write_ranges(BuilderC* b, Status* st) noexcept nogil:
+cdef int _write_tombstones(BuilderC* b, Status* st) noexcept nogil:
     """Writes the range tombstones and widens the key range of the table to cover them."""
     cdef const char* p
     cdef RangeTombstone r
     cdef bint empty = b.meta.entries == 0
-    b.footer.ranges.at = output_offset(&b.out)
+    b.footer.tombstones.at = output_offset(&b.out)
     if b.meta.range_tombstones == 0:
         return ST_OK
-    if b.ranges_unsorted and ranges_sort(&b.ranges, b.meta.range_tombstones) != 0:
+    if b.tombstones_unsorted and tombstones_sort(&b.tombstones, b.meta.range_tombstones) != 0:
         return fail_memory(st, "range tombstones")
-    p = b.ranges.data
-    while p != b.ranges.data + b.ranges.len:
-        p = range_decode(p, b.ranges.data + b.ranges.len, &r)
+    p = b.tombstones.data
+    while p != b.tombstones.data + b.tombstones.len:
+        p = range_decode(p, b.tombstones.data + b.tombstones.len, &r)
         if _widen_key_range(b, empty, &r) != 0:
             return fail_memory(st, "range tombstones")
         empty = False
-    return output_emit_frame(&b.out, &b.ranges, SECTION_RANGES, b.o.compression, &b.footer.ranges.size, st)
+    return output_emit_frame(&b.out, &b.tombstones, SECTION_TOMBSTONES, b.o.compression, &b.footer.tombstones.size, st)
 
 
 # --- filter ----------------------------------------------------------------------------------------------------------
@@ -451,7 +451,7 @@ cdef int _write_tail(BuilderC* b, Status* st) noexcept nogil:
     if code == ST_OK:
         code = _write_filter(b, st)
     if code == ST_OK:
-        code = _write_ranges(b, st)
+        code = _write_tombstones(b, st)
     if code == ST_OK:
         code = _write_props(b, st)
     if code != ST_OK:

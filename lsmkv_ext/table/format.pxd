@@ -31,7 +31,7 @@ cdef enum:
     # sections, for the seed of their checksums
     SECTION_DATA = 1
     SECTION_INDEX = 2
-    SECTION_RANGES = 3
+    SECTION_TOMBSTONES = 3
     SECTION_PROPS = 4
     SECTION_FOOTER = 5
     # ids of properties
@@ -102,7 +102,7 @@ ctypedef struct Section:
 
 ctypedef struct Footer:
     char filter_header[FOOTER_FILTER_HEADER]
-    Section index, filter, ranges, props
+    Section index, filter, tombstones, props
     uint64_t data_end
 
 cdef void footer_encode(const Footer* f, char* out) noexcept nogil               # FOOTER_SIZE bytes
@@ -163,7 +163,7 @@ cdef int range_encode(const RangeTombstone* r, GrowBuf* out) noexcept nogil     
 # The order in their section: by start, then newest first. <0, 0, >0.
 cdef int range_compare(const RangeTombstone* a, const RangeTombstone* b) noexcept nogil
 # Sorts the n encoded range tombstones of `section` into that order. -1: out of memory.
-cdef int ranges_sort(GrowBuf* section, size_t n) noexcept nogil
+cdef int tombstones_sort(GrowBuf* section, size_t n) noexcept nogil
 
 
 cdef inline const char* range_decode(const char* p, const char* end, RangeTombstone* r) noexcept nogil:

@@ -80,7 +80,7 @@ cdef void footer_encode(const Footer* f, char* out) noexcept nogil:
     memcpy(out, f.filter_header, FOOTER_FILTER_HEADER)
     p = _put_section(p, &f.index)
     p = _put_section(p, &f.filter)
-    p = _put_section(p, &f.ranges)
+    p = _put_section(p, &f.tombstones)
     p = _put_section(p, &f.props)
     put_u64(p, f.data_end)
     put_u32(out + VERSION_AT, TABLE_VERSION)
@@ -106,13 +106,13 @@ cdef const char* footer_decode(const char* p, uint64_t end, Footer* out, uint64_
     memcpy(out.filter_header, p, FOOTER_FILTER_HEADER)
     p = _get_section(p + FOOTER_FILTER_HEADER, &out.index)
     p = _get_section(p, &out.filter)
-    p = _get_section(p, &out.ranges)
+    p = _get_section(p, &out.tombstones)
     p = _get_section(p, &out.props)
     out.data_end = get_u64(p)
     if not (out.data_end == out.index.at and _inside(&out.index, 0, end)
             and _inside(&out.filter, out.index.at + out.index.size, end)
-            and _inside(&out.ranges, out.filter.at + out.filter.size, end)
-            and _inside(&out.props, out.ranges.at + out.ranges.size, end)):
+            and _inside(&out.tombstones, out.filter.at + out.filter.size, end)
+            and _inside(&out.props, out.tombstones.at + out.tombstones.size, end)):
         return "footer: a section lies outside the file or overlaps another"
     return NULL
 
@@ -212,11 +212,11 @@ cdef int range_compare(const RangeTombstone* a, const RangeTombstone* b) noexcep
     return order if order != 0 else (a.seq < b.seq) - (a.seq > b.seq)
 
 
-cdef int _compare_ranges(const void* a, const void* b) noexcept nogil:
+cdef int _compare_tombstones(const void* a, const void* b) noexcept nogil:
     return range_compare(<const RangeTombstone*>a, <const RangeTombstone*>b)
 
 
-cdef int ranges_sort(GrowBuf* section, size_t n) noexcept nogil:
+cdef int tombstones_sort(GrowBuf* section, size_t n) noexcept nogil:
     cdef RangeTombstone* order = <RangeTombstone*>lsm_alloc(n * sizeof(RangeTombstone))
     cdef const char* p = section.data
     cdef const char* end = p + section.len
@@ -227,7 +227,7 @@ cdef int ranges_sort(GrowBuf* section, size_t n) noexcept nogil:
         return -1
     for i in range(n):
         p = range_decode(p, end, &order[i])
-    qsort(order, n, sizeof(RangeTombstone), _compare_ranges)
+    qsort(order, n, sizeof(RangeTombstone), _compare_tombstones)
     memset(&sorted_, 0, sizeof(GrowBuf))
     for i in range(n):
         failed |= range_encode(&order[i], &sorted_)

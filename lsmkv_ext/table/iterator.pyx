@@ -76,7 +76,7 @@ cdef int _failed(TableIter* it, int code) noexcept nogil:
 
 
 cdef void _plan_read(TableIter* it, uint32_t i, bint backward, uint64_t* at, uint64_t* end) noexcept nogil:
-    """Sets the file range to read: block i and its neighbors in the direction of travel, as far as the window reaches."""
+    """Sets the file range to read: block i and its neighbours in the direction of travel, as far as the window reaches."""
     cdef TableC* t = it.t
     cdef uint32_t first = i
     cdef uint32_t last = i + 1
@@ -205,15 +205,22 @@ cdef int table_iter_seek_last(TableIter* it) noexcept nogil:
     return _last_of(it, it.t.n_blocks - 1)
 
 
+cdef inline int _seek_in(TableIter* it, uint32_t i, const char* key, size_t klen, bint backward) noexcept nogil:
+    """Moves the block iterator to the first entry of block i that is >= `key`."""
+    cdef int code = _enter(it, i, backward)
+    if code == ST_OK:
+        block_iter_seek(&it.it, key, klen)
+    return code
+
+
 cdef int table_iter_seek(TableIter* it, const char* key, size_t klen) noexcept nogil:
     cdef uint32_t i = table_find_block(it.t, key, klen)
     cdef int code
     if i >= it.t.n_blocks:
         return _exhausted(it)
-    code = _enter(it, i, False)
+    code = _seek_in(it, i, key, klen, False)
     if code != ST_OK:
         return code
-    block_iter_seek(&it.it, key, klen)
     if it.it.valid:
         return _show(it)
     return _first_of(it, i + 1)
@@ -235,10 +242,9 @@ cdef int table_iter_seek_for_prev(TableIter* it, const char* key, size_t klen, b
     cdef int code
     if i >= it.t.n_blocks:
         return table_iter_seek_last(it)
-    code = _enter(it, i, True)
+    code = _seek_in(it, i, key, klen, True)
     if code != ST_OK:
         return code
-    block_iter_seek(&it.it, key, klen)
     if not it.it.valid:
         return _last_of(it, i)
     if inclusive and lsm_compare(it.it.entry.key, it.it.entry.klen, key, klen) == 0:

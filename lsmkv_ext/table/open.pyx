@@ -31,7 +31,7 @@ from lsmkv_ext.table.format cimport (
     PROP_SEED,
     SECTION_INDEX,
     SECTION_PROPS,
-    SECTION_RANGES,
+    SECTION_TOMBSTONES,
     Frame,
     IndexEntry,
     Section,
@@ -281,10 +281,10 @@ cdef int _read_index(TableC* t, Status* st) noexcept nogil:
 
 # --- range tombstones and filter -------------------------------------------------------------------------------------
 
-cdef int _decode_ranges(TableC* t, const char* raw, size_t n, Status* st) noexcept nogil:
+cdef int _decode_tombstones(TableC* t, const char* raw, size_t n, Status* st) noexcept nogil:
     cdef const char* problem = tombstones_check(&t.tombstones, raw, n, t.props.numbers[PROP_N_RANGE_TOMBSTONES])
     if problem != NULL:
-        return fail_corrupt(st, problem, t.number, t.footer.ranges.at)
+        return fail_corrupt(st, problem, t.number, t.footer.tombstones.at)
     t.tombstones.places = <uint32_t*>_allocate(t, <uint64_t>t.tombstones.n_places * 4, st)
     if t.tombstones.places != NULL:
         t.tombstones.bytes = <char*>_allocate(t, t.tombstones.len, st)
@@ -295,18 +295,18 @@ cdef int _decode_ranges(TableC* t, const char* raw, size_t n, Status* st) noexce
     return ST_OK
 
 
-cdef int _read_ranges(TableC* t, Status* st) noexcept nogil:
+cdef int _read_tombstones(TableC* t, Status* st) noexcept nogil:
     cdef char* raw
     cdef size_t n
     cdef int code
     t.tombstones.global_seq = t.global_seq
-    if t.footer.ranges.size == 0:
+    if t.footer.tombstones.size == 0:
         if t.props.numbers[PROP_N_RANGE_TOMBSTONES] != 0:
-            return fail_corrupt(st, "range tombstones missing", t.number, t.footer.ranges.at)
+            return fail_corrupt(st, "range tombstones missing", t.number, t.footer.tombstones.at)
         return ST_OK
-    code = _read_section(t, &t.footer.ranges, SECTION_RANGES, &raw, &n, st)
+    code = _read_section(t, &t.footer.tombstones, SECTION_TOMBSTONES, &raw, &n, st)
     if code == ST_OK:
-        code = _decode_ranges(t, raw, n, st)
+        code = _decode_tombstones(t, raw, n, st)
     _release(t, raw, n)
     return code
 
@@ -389,7 +389,7 @@ cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_
     if code == ST_OK:
         code = _read_index(t, st)
     if code == ST_OK:
-        code = _read_ranges(t, st)
+        code = _read_tombstones(t, st)
     if code == ST_OK:
         code = _read_filter(t, st)
     if code != ST_OK:

@@ -18,6 +18,7 @@ from lsmkv_ext.cache.block_cache cimport CacheC, cache_pin
 from lsmkv_ext.cache.fd_cache cimport FdCacheC, FdHandle
 from lsmkv_ext.filter.kernel cimport FilterC
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load_ptr, lsm_prefetch
+from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.format cimport Footer, Properties
 from lsmkv_ext.table.tombstones cimport Tombstones
@@ -73,6 +74,13 @@ ctypedef struct TableC:
     Footer footer
     Properties props
     char* props_bytes              # owned; the raw properties
+
+
+cdef inline bint table_ends_before(const TableC* t, const char* key, size_t klen) noexcept nogil:
+    """Whether all of the table, its range tombstones included, lies below `key`."""
+    cdef int r = lsm_compare(t.largest, t.largest_len, key, klen)
+    return r < 0 or (r == 0 and t.largest_exclusive)
+
 
 # First block whose separator is >= key; n_blocks = none. If no key of it is >= `key`, the first of the next block is.
 cdef uint32_t table_find_block(const TableC* t, const char* key, size_t klen) noexcept nogil

@@ -22,14 +22,12 @@ from lsmkv_ext.port.status cimport (
     ST_CORRUPT,
     ST_OK,
     Status,
-    fail_argument,
     fail_corrupt,
     fail_memory,
     raise_status,
     status_clear,
 )
 from lsmkv_ext.table.builder cimport (
-    BuilderOptions,
     builder_abandon,
     builder_add_block,
     builder_add_frames,
@@ -250,27 +248,16 @@ cdef int _copy_all(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int rebuild_filter(TableC* t, const char* out_path, const RebuildOptions* o, BuilderC* b, TableMetaC* out,
+cdef int rebuild_filter(TableC* t, const char* out_path, BuilderOptions* o, BuilderC* b, TableMetaC* out,
                         Status* st) noexcept nogil:
-    cdef BuilderOptions bo
     cdef Copy c
     cdef int code
     memset(out, 0, sizeof(TableMetaC))
-    if o.seed != t.seed:
-        return fail_argument(st, "a filter for the same blocks needs the same seed")
-    memset(&bo, 0, sizeof(BuilderOptions))
-    bo.seed = o.seed
-    bo.block_size = <uint32_t>t.props.numbers[PROP_BLOCK_SIZE]
-    bo.restart_interval = <uint32_t>t.props.numbers[PROP_RESTART_INTERVAL]
-    bo.compression = <int>t.props.numbers[PROP_COMPRESSION]
-    bo.millibits = o.millibits
-    bo.level = o.level
-    bo.verify_filter = o.verify_filter
-    bo.prefix_kind = o.prefix_kind
-    bo.prefix_arg = o.prefix_arg
-    bo.number = o.number
-    bo.created_unix = o.created_unix
-    code = builder_open(b, out_path, &bo, st)
+    o.seed = t.seed
+    o.block_size = <uint32_t>t.props.numbers[PROP_BLOCK_SIZE]
+    o.restart_interval = <uint32_t>t.props.numbers[PROP_RESTART_INTERVAL]
+    o.compression = <int>t.props.numbers[PROP_COMPRESSION]
+    code = builder_open(b, out_path, o, st)
     if code != ST_OK:
         return code
     memset(&c, 0, sizeof(Copy))
@@ -291,7 +278,7 @@ cdef int rebuild_filter(TableC* t, const char* out_path, const RebuildOptions* o
 def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, number=0, verify=True, prefix_kind=0,
                          prefix_arg=0):
     """Writes the table's data blocks with another filter to `out_path`. Returns a dict like that of Job.run."""
-    cdef RebuildOptions o
+    cdef BuilderOptions o
     cdef TableMetaC meta
     cdef BuilderC* b
     cdef Status st
@@ -299,8 +286,7 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
     cdef const char* path = name
     cdef uint64_t began = lsm_now_ns()
     cdef int code
-    memset(&o, 0, sizeof(RebuildOptions))
-    o.seed = table.c.seed
+    memset(&o, 0, sizeof(BuilderOptions))
     o.millibits = millibits
     o.level = level
     o.verify_filter = verify

@@ -134,7 +134,7 @@ def sections(Table table not None):
         ("data", 0, t.footer.data_end),
         ("index", t.footer.index.at, t.footer.index.size),
         ("filter", t.footer.filter.at, t.footer.filter.size),
-        ("range tombstones", t.footer.ranges.at, t.footer.ranges.size),
+        ("range tombstones", t.footer.tombstones.at, t.footer.tombstones.size),
         ("properties", t.footer.props.at, t.footer.props.size),
     ]
     out, at = [], 0

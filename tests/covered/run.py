@@ -23,7 +23,7 @@ from pathlib import Path
 from treecopy import REPOSITORY, copy_tree
 
 TREE = REPOSITORY / "build" / "coverage"
-# Each a run of pytest: their counts add up, and one that is cut short costs no more than its own.
+# Each is a run of pytest. Their counts add up, and a run that is cut short loses only its own.
 TESTS = sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "tests" / "unit").glob("[!_]*"))
 TESTS = [path for path in TESTS if "test_" in path or (REPOSITORY / path).is_dir()]
 TESTS += [

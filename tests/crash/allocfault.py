@@ -16,7 +16,7 @@ from .iofault import build
 SOURCE = Path(__file__).with_name("allocfault.c")
 PYTHON_SOURCE = Path(__file__).with_name("pyallocfault.c")
 OURS = "lsmkv_ext"
-# Not for ever: CPython 3.11 unwinds a `with` block in a loop that ends only when it can allocate a number.
+# Not forever: CPython 3.11 unwinds a `with` block in a loop that ends only when it can allocate a number.
 BURST = 1000
 
 

@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
 }
 HOW = ("flip", "cut", "zero")
 OPEN_LIMIT = 5.0  # seconds of processor time, so that a busy machine does not count
-DEADLINE = 120.0  # seconds on the clock, for what waits for ever
+DEADLINE = 120.0  # seconds of wall time, for a trial that hangs
 
 
 def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
@@ -55,7 +55,7 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
         put(0, 60, 11, b"log")
         put(60, 66, 1, b"log only")
         db.sync()
-        shutil.copytree(folder, image, ignore=shutil.ignore_patterns("*.tmp"))  # a log is made ahead
+        shutil.copytree(folder, image, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     return wanted
 
 

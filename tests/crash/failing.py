@@ -14,6 +14,21 @@ from .load import Load, write
 from .writing import arm, open_database
 
 
+def _write_next(db: lsmkv.DB, book: oracle.Writer, load: Load, *, flush: bool) -> lsmkv.Error | None:
+    """Writes a batch, and flushes it if asked to. Notes in the book how it ended; returns the error."""
+    batch, sync = load.next()
+    entry = book.pending(batch, sync)
+    try:
+        write(db, batch, sync)
+        if flush:
+            db.flush()
+    except lsmkv.Error as error:
+        book.failed(entry)
+        return error
+    book.acked(entry)
+    return None
+
+
 def write_with_fault(
     folder: str, book_path: str, options: dict[str, Any], seed: str, count: int, fault: dict[str, Any]
 ) -> dict[str, Any]:
@@ -27,17 +42,9 @@ def write_with_fault(
     except (lsmkv.Error, OSError) as error:
         return {"opened": False, "raised": [repr(error)], "hits": control.hits(), "calls": control.calls()}
     for number in range(count):
-        batch, sync = load.next()
-        entry = book.pending(batch, sync)
-        try:
-            write(db, batch, sync)
-            if number % 25 == 24:
-                db.flush()
-        except lsmkv.Error as error:
-            raised.append(repr(error))
-            book.failed(entry)
-        else:
-            book.acked(entry)
+        failure = _write_next(db, book, load, flush=number % 25 == 24)
+        if failure is not None:
+            raised.append(repr(failure))
     calls, hits = control.calls(), control.hits()
     try:
         db.close()
@@ -100,21 +107,13 @@ def fsync_failure(
     for number in range(400):
         if number >= 90 and not control.hits():
             break
-        batch, sync = load.next()
-        entry = book.pending(batch, sync)
-        try:
-            write(db, batch, sync)
-            if number % 15 == 14:
-                db.flush()
-        except lsmkv.Error as error:
-            book.failed(entry)
-            raised.append(type(error).__name__)
+        failure = _write_next(db, book, load, flush=number % 15 == 14)
+        if failure is not None:
+            raised.append(type(failure).__name__)
             if len(raised) == 5:
                 break
-        else:
-            book.acked(entry)
-            if raised:
-                raised.append("acknowledged")
+        elif raised:
+            raised.append("acknowledged")
     hits = control.hits()
     found = len(dict(db.items())) if hits else 0
     db.close()

@@ -35,7 +35,7 @@ from .random_options import draw
 
 MAINTAINERS = 2
 MOST_OPS = 40  # of one thread in one round
-# Every so many seconds another thread may have the GIL. The shortest ones put a switch into almost every call.
+# Seconds after which another thread may take the GIL. The shortest put a switch into almost every call.
 SWITCH_INTERVALS = [1e-6, 1e-6, 1e-5, 1e-4, 5e-3]
 # The rounds of operations that raised are searched together, so they should not get too many.
 MOST_RAISED = 10
@@ -148,7 +148,7 @@ class World:
             self.reader = lsmkv.open(self._path, "r")
         self.workers = [Worker(self, number) for number in range(self.rng.randint(2, 7))]
         self.barrier = threading.Barrier(len(self.workers) + 1)
-        self._gates = [threading.Lock() for _ in range(MAINTAINERS)]
+        self._maintainer_locks = [threading.Lock() for _ in range(MAINTAINERS)]
         self._maintainers = [
             threading.Thread(target=self._maintain, args=(number,), name=f"maintenance-{number}", daemon=True)
             for number in range(MAINTAINERS)
@@ -175,8 +175,8 @@ class World:
 
     def raised(self, name: str, error: lsmkv.Error) -> None:
         """Only calls that fail may make the database raise, and a reader that cannot keep up."""
-        patient = name == "refresh" and getattr(error, "errno", None) == errno.EAGAIN
-        if not patient and not self._hit():
+        expected = name == "refresh" and getattr(error, "errno", None) == errno.EAGAIN
+        if not expected and not self._hit():
             self.problems.append(f"{name} raised without a fault:\n{''.join(traceback.format_exception(error))}")
         self.counts["raised"] += 1
 
@@ -240,8 +240,8 @@ class World:
 
     def _reopen(self) -> None:
         with ExitStack() as stack:
-            for gate in self._gates:
-                stack.enter_context(gate)
+            for lock in self._maintainer_locks:
+                stack.enter_context(lock)
             self._release_snapshots()
             if self.faults:
                 self.counts["faults"] += self._hit()
@@ -279,7 +279,7 @@ class World:
         names, weights = zip(*weighted.items(), strict=True)
         while not self.over:
             name = rng.choices(names, weights)[0]
-            with self._gates[number], self.noted(name):
+            with self._maintainer_locks[number], self.noted(name):
                 MAINTENANCE[name][1](self, rng)
                 self.counts[name] += 1
             time.sleep(rng.random() * 0.02)

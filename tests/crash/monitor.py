@@ -44,7 +44,7 @@ class Monitor:
     needs: Needs
     # Bytes at the head of a manifest whose stores may lag behind its syncs (they only note what is synced).
     notes: int = 0
-    # Bytes of a log's head: a log with nothing behind it was made ahead and never used, so nobody needs it.
+    # Bytes of a log's head: a log with nothing behind it was made in advance and never used, so nobody needs it.
     log_head: int = 0
     disk: Disk = field(default_factory=Disk)
     problems: list[str] = field(default_factory=list)

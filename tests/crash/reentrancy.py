@@ -20,10 +20,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import lsmkv
 from lsmkv.prefixed import PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot
+
+T = TypeVar("T")
 
 # What a caller may see: errors with names. Everything else is a finding.
 NAMED = (lsmkv.Error, ValueError, TypeError, RuntimeError, KeyError, BufferError, StopIteration)
@@ -97,42 +99,37 @@ class Expected:
 # --- arguments that run Python code ---------------------------------------------------------------------------
 
 
-class Flag:
-    def __init__(self, trial: Trial, value: bool) -> None:
+class Argument(Generic[T]):
+    """Acts whenever the callee asks for its value."""
+
+    def __init__(self, trial: Trial, value: T) -> None:
         self.trial, self.value = trial, value
 
+    def take(self) -> T:
+        self.trial.act()
+        return self.value
+
+
+class Flag(Argument[bool]):
     def __bool__(self) -> bool:
-        self.trial.act()
-        return self.value
+        return self.take()
 
 
-class Number:
-    def __init__(self, trial: Trial, value: int) -> None:
-        self.trial, self.value = trial, value
-
+class Number(Argument[int]):
     def __index__(self) -> int:
-        self.trial.act()
-        return self.value
+        return self.take()
 
 
-class FsPath:
-    def __init__(self, trial: Trial, value: str) -> None:
-        self.trial, self.value = trial, value
-
+class FsPath(Argument[str]):
     def __fspath__(self) -> str:
-        self.trial.act()
-        return self.value
+        return self.take()
 
 
-class Buffer:
+class Buffer(Argument[bytes]):
     """Bytes-like from Python 3.12 on."""
 
-    def __init__(self, trial: Trial, value: bytes) -> None:
-        self.trial, self.value = trial, value
-
     def __buffer__(self, flags: int) -> memoryview:
-        self.trial.act()
-        return memoryview(self.value)
+        return memoryview(self.take())
 
     def __release_buffer__(self, view: memoryview) -> None:
         self.trial.act()

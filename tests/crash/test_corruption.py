@@ -66,7 +66,7 @@ def test_a_damaged_block_is_named_and_costs_only_itself(database):
 
 
 def until_damage(step):
-    """What `step` gives until it raises; and it raises again, as nobody may take the second try for the end."""
+    """What `step` returns until it raises. It raises again: a second try must not look like the end."""
     out = []
     with pytest.raises(lsmkv.CorruptionError) as first:
         while True:

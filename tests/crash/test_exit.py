@@ -206,7 +206,7 @@ kept = Kept(db)
 del db, put
 """
 
-# A daemon thread holds something for ever. Not a function of this module: it would keep `kept` alive.
+# A daemon thread holds something forever. Not a function of this module: it would keep `kept` alive.
 HELD = """
 held = threading.Event()
 code = '''

@@ -106,7 +106,7 @@ def test_interrupted_and_short_calls_are_invisible(lab, folder, kind, wal):
 
 @pytest.mark.parametrize("err", [errno.EIO, errno.ENOSPC])
 def test_a_failed_log_write_raises_in_the_caller(lab, folder, err):
-    # Before the first rotation: from then on a log is made ahead in the background; its head is nobody's write.
+    # Before the first rotation: it wakes the task that makes the next log, and no caller waits for that log's head.
     for nth in (3, 10, 20):
         fault = {"ops": mask(Op.PWRITE), "nth": nth, "action": Action.FAIL, "err": err, "match": ".wal"}
         said = attempt(lab, folder, f"n{nth}", "write", fault)

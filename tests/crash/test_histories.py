@@ -11,7 +11,7 @@ from .histories import World, run
 from .history_operations import MAINTENANCE, OPERATIONS
 from .linearizability import check_rounds, describe
 
-SHARDS = shards(100)  # of some minutes each, so that a soak goes on where it was interrupted
+SHARDS = shards(100)  # a few minutes each, so an interrupted soak repeats little
 HISTORIES = share(10, 1000, SHARDS)
 SECONDS = 10 if SOAK else 0.5
 

@@ -111,7 +111,7 @@ def image(folder: Path) -> tuple[Path, Path]:
     """A database as a kill would leave it, and its log."""
     with lsmkv.open(folder / "db") as db:
         db.put(b"warm", b"")
-        shutil.copytree(folder / "db", folder / "image", ignore=shutil.ignore_patterns("*.tmp"))  # a log is made ahead
+        shutil.copytree(folder / "db", folder / "image", ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     (log,) = (folder / "image").glob("*.wal")
     return folder / "image", log
 

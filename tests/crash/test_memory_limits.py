@@ -1,4 +1,4 @@
-"""RLIMIT_AS at many sizes: calls raise, none waits for ever, and a reopen finds every acknowledged write."""
+"""RLIMIT_AS at many sizes: calls raise, none waits forever, and a reopen finds every acknowledged write."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def left_by_a_kill(lab, folder):
 @pytest.mark.parametrize(("ops", "err"), [(mask(Op.OPEN), errno.EMFILE), (SYNCS, errno.EIO)])
 def test_a_failed_open_keeps_the_manifest_and_tables_that_current_names(lab, folder, ops, err, slack):
     """The folder could not be opened, or not be synced, after CURRENT had been renamed: the new manifest and
-    the table of the replayed log were removed as if nobody knew them."""
+    the table of the replayed log were removed as orphans."""
     call = left_by_a_kill(lab, folder)
     image = folder / "image"
     (folder / "db").rename(image)
@@ -54,7 +54,7 @@ def test_an_unsynced_log_head_is_no_error_after_a_power_cut(lab, folder):
     so a log that starts with zeros is damage and nothing else."""
     with lsmkv.open(folder / "db", **TINY) as db:
         db.put(b"k", b"v", sync=True)
-        shutil.copytree(folder / "db", folder / "image", ignore=shutil.ignore_patterns("*.tmp"))  # a log is made ahead
+        shutil.copytree(folder / "db", folder / "image", ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     (log,) = (folder / "image").glob("*.wal")
     data = log.read_bytes()
     log.write_bytes(bytes(4096) + data[4096:])

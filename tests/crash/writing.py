@@ -29,14 +29,14 @@ def arm(folder: str, fault: dict[str, Any] | None) -> Control:
 
 
 def open_database(folder: str, options: dict[str, Any], slack: int | None, flag: str = "c") -> Any:
-    """With `slack`, recovery writes a table for every so many bytes that a memtable takes beyond its log."""
+    """`slack`: recovery writes a table when a memtable takes that many bytes more than its log."""
     if slack is not None:
         replay.SLACK = slack
     return lsmkv.open(folder, flag, **options)
 
 
 def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: list[BaseException]) -> None:
-    # Whoever marked the opening has cut a torn end off; now the mark of a power cut may be in the making.
+    # Not alone: a torn end of the book was cut off at the open, and another process may be noting a power cut now.
     book = oracle.Writer(path, alone=False)
     load = Load(seed, Path(path).name.encode() + b":", sync_every=sync_every)
     try:
@@ -141,7 +141,7 @@ def flush_and_die(folder: str, options: dict[str, Any], count: int) -> None:
 
 
 def write_until_power_cut(root: str, delay: float, **arguments: Any) -> int:
-    """As write_until_killed, on a file system that loses its power after so many seconds."""
+    """As write_until_killed, on a file system that loses its power after `delay` seconds."""
     for path in arguments["books"]:
         # Before the clock runs: behind the mark of the cut, this one would make acknowledgements count again.
         oracle.Writer(path).opened()

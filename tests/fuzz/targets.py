@@ -268,16 +268,16 @@ def options_run(data: bytes, folder: Path) -> None:
 # ---- table: footer, properties, index, range tombstones, filter, data blocks ----------------------------
 
 FRAME_SEED = 0x6C736D6B76667261
-DATA, INDEX, RANGES, PROPERTIES, FOOTER = 1, 2, 3, 4, 5
+DATA, INDEX, TOMBSTONES, PROPERTIES, FOOTER = 1, 2, 3, 4, 5
 FOOTER_SIZE = 160
 
 
-def make_table(folder: Path, entries: int, ranges: int, **settings: int) -> bytes:
+def make_table(folder: Path, entries: int, tombstones: int, **settings: int) -> bytes:
     """A table as a flush writes it."""
     path = folder / "example.wal"
     writer = LogWriter(path, 1, mode="write")
     seq = 1
-    for n in range(entries + ranges):
+    for n in range(entries + tombstones):
         key = b"key%03d" % n
         op = b"\0\x06%s\x0avalue %04d" % (key, n) if n % 5 else b"\x01\x06" + key
         if n >= entries:
@@ -316,7 +316,7 @@ def table_seal(data: bytearray) -> None:
     if footer < 0:
         return
     _seal_frame(data, DATA, 0, u64(data, footer + 128))
-    for kind, field in ((INDEX, 64), (RANGES, 96), (PROPERTIES, 112)):
+    for kind, field in ((INDEX, 64), (TOMBSTONES, 96), (PROPERTIES, 112)):
         _seal_frame(data, kind, u64(data, footer + field), u64(data, footer + field + 8))
     at, size = u64(data, footer + 80), u64(data, footer + 88)
     if at + size <= len(data):

@@ -35,11 +35,11 @@ layouts = st.fixed_dictionaries(
 )
 
 
-def write_table(path: Path, rows: Rows, ranges: tuple[tuple[bytes, bytes, int], ...] = (), **options) -> dict:
+def write_table(path: Path, rows: Rows, tombstones: tuple[tuple[bytes, bytes, int], ...] = (), **options) -> dict:
     """A table with exactly these rows and range tombstones; returns the writer's summary."""
     path.unlink(missing_ok=True)
     with SSTWriter(path, **options) as writer:
-        for start, stop, seq in ranges:
+        for start, stop, seq in tombstones:
             writer.delete_range(start, stop, seq=seq)
         for key in sorted(rows):
             value, seq = rows[key]

@@ -459,7 +459,7 @@ def test_rebuild_changes_the_filter_and_not_one_data_byte(tmp_path):
 
 
 def test_no_block_is_opened_where_no_filter_is_wanted(tmp_path):
-    """A block that cannot be decompressed, behind a right checksum: it is copied, as nobody looks into it."""
+    """A block with a correct checksum that cannot be decompressed is copied: the rebuild does not look into it."""
     path, out = tmp_path / "t.sst", tmp_path / "out.sst"
     with lsmkv.SSTWriter(path) as writer:
         for i in range(300):

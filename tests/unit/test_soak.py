@@ -1,4 +1,4 @@
-"""An interrupted soak goes on where it stopped."""
+"""An interrupted soak continues where it stopped."""
 
 import pytest
 import soak

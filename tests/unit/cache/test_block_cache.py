@@ -2,10 +2,10 @@
 
 import os
 import random
-import threading
 
 import pytest
 from tables import numbered, write_table
+from waiting import run_threads
 
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.table.sst_reader import SSTReader
@@ -188,31 +188,22 @@ def test_many_threads_on_a_small_cache(path):
     rows = numbered(5000, 80)
     cache = BlockCache(12_000)
     tables = [Table(path, i, cache) for i in range(2)]
-    errors: list[BaseException] = []
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
-        try:
-            for _ in range(200):
-                table = rng.choice(tables)
-                i = rng.randrange(5000)
-                assert table.get(key(i)) == rows[key(i)]
-                if rng.random() < 0.05:
-                    assert table.count(fill_cache=True, reverse=rng.random() < 0.5)[0] == 5000
-                if rng.random() < 0.1:
-                    reverse = rng.random() < 0.5
-                    got = list(table.entries(key(i), key(i + 80), fill_cache=True, reverse=reverse))
-                    assert all(rows[k] == (v, s) for k, v, s in got)
-                    assert len(got) == min(80, 5000 - i)
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(200):
+            table = rng.choice(tables)
+            i = rng.randrange(5000)
+            assert table.get(key(i)) == rows[key(i)]
+            if rng.random() < 0.05:
+                assert table.count(fill_cache=True, reverse=rng.random() < 0.5)[0] == 5000
+            if rng.random() < 0.1:
+                reverse = rng.random() < 0.5
+                got = list(table.entries(key(i), key(i + 80), fill_cache=True, reverse=reverse))
+                assert all(rows[k] == (v, s) for k, v, s in got)
+                assert len(got) == min(80, 5000 - i)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    run_threads(6, work)
     cache.drain()
     assert cache.stats()["limbo_bytes"] == 0
     assert cache.used <= 12_000

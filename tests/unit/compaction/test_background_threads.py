@@ -1,4 +1,4 @@
-"""Background work lives through any exception, and nobody waits for a thread that does not run."""
+"""Background work survives every exception, and no caller waits for a thread that does not run."""
 
 import threading
 
@@ -109,7 +109,7 @@ def no_threads(monkeypatch):
 
 
 def test_callers_flush_for_themselves_where_no_thread_can_be_started(path, monkeypatch):
-    """And no writer waits for a compaction that nobody runs."""
+    """And no writer waits for a compaction that no thread runs."""
     options = {"l0_compaction_trigger": 2, "l0_slowdown_trigger": 3, "l0_stop_trigger": 4, "write_buffer_size": 4096}
     expected = {b"%04d" % i: b"v" * 100 for i in range(1000)}
 

@@ -24,11 +24,11 @@ def table(tmp_path):
     """Makes tables: entries 100..199 with sequence number 5, unless told otherwise."""
     numbers = iter(range(1, 100))
 
-    def make(ranges=(), entries=range(100, 200), seq=5, global_seq=0):
+    def make(tombstones=(), entries=range(100, 200), seq=5, global_seq=0):
         number = next(numbers)
         path = tmp_path / f"{number}.sst"
         rows = {key(i): (b"v" * 20, seq) for i in entries}
-        write_table(path, rows, tuple((key(a), key(b), s) for a, b, s in ranges), block_size=128, compression=None)
+        write_table(path, rows, tuple((key(a), key(b), s) for a, b, s in tombstones), block_size=128, compression=None)
         return Table(path, number, global_seq=global_seq)
 
     return make
@@ -39,7 +39,7 @@ def whole(tables):
 
 
 @pytest.mark.parametrize(
-    ("ranges", "expected"),
+    ("tombstones", "expected"),
     [
         ([(100, 200, 9)], True),
         ([(0, 900, 9)], True),
@@ -56,8 +56,8 @@ def whole(tables):
         ([(300, 400, 9)], False),
     ],
 )
-def test_a_table_is_covered_whole_by_newer_range_tombstones(table, ranges, expected):
-    data, over = table(), table(ranges, entries=())
+def test_a_table_is_covered_whole_by_newer_range_tombstones(table, tombstones, expected):
+    data, over = table(), table(tombstones, entries=())
     assert whole([over, data]) == ({1} if expected else set())
 
 

@@ -118,7 +118,7 @@ def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monk
 
 @pytest.fixture
 def superseded(monkeypatch):
-    """The automatic plans that were superseded. After ten no more are: a livelock ends."""
+    """Collects the superseded automatic plans. After ten it supersedes none, which ends a livelock."""
     plans, supersede = [], Jobs.supersede
 
     def count(self, plan):

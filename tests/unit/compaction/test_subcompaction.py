@@ -22,13 +22,13 @@ KEYS = st.binary(min_size=1, max_size=2)
 
 
 @pytest.fixture
-def small_parts(monkeypatch):
-    monkeypatch.setattr(subcompaction, "PART_BYTES", 1)
+def small_subcompactions(monkeypatch):
+    monkeypatch.setattr(subcompaction, "MIN_BYTES", 1)
 
 
-def make_table(folder, name, rows, ranges=(), **options):
+def make_table(folder, name, rows, tombstones=(), **options):
     path = folder / name
-    write_table(path, rows, ranges, **options)
+    write_table(path, rows, tombstones, **options)
     return Table(str(path))
 
 
@@ -38,29 +38,29 @@ def job(folder, inputs, numbers, **options):
 
 def contents(folder, outcome):
     """All entries of the outputs in order, and which keys their range tombstones cover."""
-    entries, ranges = [], []
+    entries, tombstones = [], []
     for output in outcome["outputs"]:
         table = Table(str(folder / f"{output.number:06d}.sst"))
         entries += list(table.entries())
-        ranges += table.range_tombstones
-    return entries, ranges
+        tombstones += table.range_tombstones
+    return entries, tombstones
 
 
-def covered(ranges, key):
-    return max((seq for start, stop, seq in ranges if start <= key < stop), default=0)
+def covered(tombstones, key):
+    return max((seq for start, stop, seq in tombstones if start <= key < stop), default=0)
 
 
 @given(
     newer=st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=12),
     older=st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=12),
-    ranges=st.lists(st.tuples(KEYS, KEYS), max_size=4),
+    tombstones=st.lists(st.tuples(KEYS, KEYS), max_size=4),
     keys=st.sets(KEYS, min_size=1, max_size=4),
     below=st.booleans(),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_parts_together_are_the_whole(tmp_path_factory, newer, older, ranges, keys, below):
-    folder = tmp_path_factory.mktemp("parts")
-    spans = tuple((*sorted(pair), 50 + i) for i, pair in enumerate(ranges) if pair[0] != pair[1])
+def test_the_subcompactions_together_are_the_whole(tmp_path_factory, newer, older, tombstones, keys, below):
+    folder = tmp_path_factory.mktemp("subcompactions")
+    spans = tuple((*sorted(pair), 50 + i) for i, pair in enumerate(tombstones) if pair[0] != pair[1])
     inputs = []
     if newer or spans:
         rows = {k: (v, 100 + i) for i, (k, v) in enumerate(newer.items())}
@@ -78,7 +78,7 @@ def test_the_parts_together_are_the_whole(tmp_path_factory, newer, older, ranges
     found = [contents(folder, outcome) for outcome in outcomes]
     assert [entry for entries, _ in found for entry in entries] == whole[0]
     together = [span for _, spans in found for span in spans]
-    for key in {*newer, *older, *keys, *(k for span in ranges for k in span)}:
+    for key in {*newer, *older, *keys, *(k for span in tombstones for k in span)}:
         assert covered(together, key) == covered(whole[1], key)
     for (start, stop), outcome in zip(bounds, outcomes, strict=True):
         for output in outcome["outputs"]:
@@ -86,17 +86,17 @@ def test_the_parts_together_are_the_whole(tmp_path_factory, newer, older, ranges
             assert stop is None or (output.largest <= stop if output.largest_exclusive else output.largest < stop)
 
 
-def test_cuts_are_ascending_and_leave_parts_of_about_the_same_size(tmp_path, small_parts):
+def test_cuts_are_ascending_and_leave_subcompactions_of_about_the_same_size(tmp_path, small_subcompactions):
     tables = [
         make_table(tmp_path, "a.sst", numbered(20000)),
         make_table(tmp_path, "b.sst", numbered(20000, start=20000)),
     ]
-    for parts in (2, 3, 4, 7):
-        keys = cuts(tables, parts)
-        assert len(keys) == parts - 1 and keys == sorted(set(keys))
+    for count in (2, 3, 4, 7):
+        keys = cuts(tables, count)
+        assert len(keys) == count - 1 and keys == sorted(set(keys))
         places = [sum(table.offset_of(key) for table in tables) for key in (b"", *keys, b"\xff")]
         sizes = [b - a for a, b in pairwise(places)]
-        assert max(sizes) < 1.5 * min(sizes), (parts, sizes)
+        assert max(sizes) < 1.5 * min(sizes), (count, sizes)
 
 
 def test_little_is_not_cut(tmp_path):
@@ -104,12 +104,12 @@ def test_little_is_not_cut(tmp_path):
     assert cuts([table], 8) == []
 
 
-def test_one_part_is_not_cut(tmp_path, small_parts):
+def test_one_subcompaction_is_not_cut(tmp_path, small_subcompactions):
     table = make_table(tmp_path, "a.sst", numbered(1000))
     assert cuts([table], 1) == []
 
 
-def test_a_split_job_says_what_the_whole_job_says(tmp_path, small_parts):
+def test_a_subcompaction_job_says_what_the_whole_job_says(tmp_path, small_subcompactions):
     rows = numbered(5000)
     table = make_table(tmp_path, "a.sst", rows)
     numbers = FileNumbers(1)
@@ -129,7 +129,7 @@ def test_a_split_job_says_what_the_whole_job_says(tmp_path, small_parts):
 
 
 class FailingPart:
-    """Fails once the other part has finished or was cancelled."""
+    """Fails once the other subcompaction has finished or was cancelled."""
 
     def __init__(self, error):
         self.error = error
@@ -143,7 +143,7 @@ class FailingPart:
         pass
 
 
-def test_where_a_part_fails_the_outputs_of_the_others_go(tmp_path, small_parts):
+def test_where_a_subcompaction_fails_the_outputs_of_the_others_go(tmp_path, small_subcompactions):
     table = make_table(tmp_path, "a.sst", numbered(5000))
     numbers = FileNumbers(1)
     failing = FailingPart(lsmkv.CorruptionError("a damaged block"))
@@ -152,8 +152,8 @@ def test_where_a_part_fails_the_outputs_of_the_others_go(tmp_path, small_parts):
     def make(start, stop):
         if stop is None:
             return failing
-        part = job(tmp_path, [table], numbers, below=[], start=start, stop=stop)
-        return Announcing(part, failing.others_done)
+        one = job(tmp_path, [table], numbers, below=[], start=start, stop=stop)
+        return Announcing(one, failing.others_done)
 
     split = SubcompactionJob(make, cuts([table], 2), discarded.extend)
     with pytest.raises(lsmkv.CorruptionError, match="a damaged block"):
@@ -162,22 +162,22 @@ def test_where_a_part_fails_the_outputs_of_the_others_go(tmp_path, small_parts):
 
 
 class Announcing:
-    """A part that tells when it is done."""
+    """A subcompaction that tells when it is done."""
 
-    def __init__(self, part, done):
-        self.part, self.done = part, done
+    def __init__(self, job, done):
+        self.job, self.done = job, done
 
     def run(self):
         try:
-            return self.part.run()
+            return self.job.run()
         finally:
             self.done.set()
 
     def cancel(self):
-        self.part.cancel()
+        self.job.cancel()
 
 
-def test_a_cancelled_subcompaction_leaves_nothing_behind(tmp_path, small_parts):
+def test_a_cancelled_subcompaction_leaves_nothing_behind(tmp_path, small_subcompactions):
     table = make_table(tmp_path, "a.sst", numbered(5000))
     before = sorted(path.name for path in tmp_path.iterdir())
     discarded = []
@@ -193,9 +193,9 @@ def test_a_cancelled_subcompaction_leaves_nothing_behind(tmp_path, small_parts):
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_parts, monkeypatch):
+def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_subcompactions, monkeypatch):
     asked = []
-    monkeypatch.setattr(subcompaction, "cuts", lambda tables, parts: asked.append(parts) or cuts(tables, parts))
+    monkeypatch.setattr(subcompaction, "cuts", lambda tables, limit: asked.append(limit) or cuts(tables, limit))
     wanted = {}
     with lsmkv.open(tmp_path / "db", max_background_jobs=3, l0_compaction_trigger=3) as db:
 
@@ -219,7 +219,9 @@ def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_parts, 
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_database_collected_in_a_subcompaction_thread_does_not_wait_for_itself(tmp_path, small_parts, monkeypatch):
+def test_a_database_collected_in_a_subcompaction_thread_does_not_wait_for_itself(
+    tmp_path, small_subcompactions, monkeypatch
+):
     path = tmp_path / "db"
     db = lsmkv.open(path, max_background_jobs=2)
     for low in (0, 300):  # two tables that overlap, so that they are merged
@@ -227,16 +229,16 @@ def test_a_database_collected_in_a_subcompaction_thread_does_not_wait_for_itself
             db[b"%06d" % n] = b"x" * 100
         db.flush()
     dropped, collected = threading.Event(), threading.Event()
-    run_part = SubcompactionJob._run_part
+    run_one = SubcompactionJob._run_one
 
     def collect_first(job, i):
         if i:
             dropped.wait()
             gc.collect()
             collected.set()
-        run_part(job, i)
+        run_one(job, i)
 
-    monkeypatch.setattr(SubcompactionJob, "_run_part", collect_first)
+    monkeypatch.setattr(SubcompactionJob, "_run_one", collect_first)
     gc.disable()
     try:
         db.compact_range(wait=False)

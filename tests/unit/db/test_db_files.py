@@ -18,7 +18,7 @@ def test_files_are_private_and_only_ours(path):
         assert os.stat(path).st_mode & 0o777 == 0o700
         for name in names(path):
             assert filenames.parse(name) is not None
-            if not name.endswith(".tmp"):  # a log that is being made ahead gets its name meanwhile
+            if not name.endswith(".tmp"):  # a log that is being made in advance gets its name meanwhile
                 assert os.stat(path / name).st_mode & 0o777 == 0o600
 
 

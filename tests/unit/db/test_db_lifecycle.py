@@ -135,7 +135,7 @@ def test_the_thread_of_a_finished_compact_range_is_forgotten(db):
 
 
 def allow_threads(monkeypatch, count):
-    """After `count` threads no more can be had: a limit of the system, or an interpreter that ends."""
+    """After `count` threads no more can be started, as at a system limit or when the interpreter ends."""
     start, left = threading.Thread.start, iter(range(count))
 
     def start_or_not(thread):
@@ -179,7 +179,7 @@ def test_a_session_that_gets_few_threads_does_its_work(path, monkeypatch, count)
 def test_manual_work_is_done_even_if_no_thread_can_be_started(path, monkeypatch):
     with lsmkv.open(path, bits_per_key=8, max_background_jobs=4) as db:
         allow_threads(monkeypatch, 0)
-        monkeypatch.setattr(subcompaction, "PART_BYTES", 1)
+        monkeypatch.setattr(subcompaction, "MIN_BYTES", 1)
         for _ in range(2):  # one table alone would be moved, not cut
             fill(db, 1000)
             db.flush()

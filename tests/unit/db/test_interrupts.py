@@ -140,7 +140,7 @@ def test_the_helper_thread_keeps_nothing_that_its_caller_released():
 
 
 def test_a_wait_ends_although_its_thread_could_not_clean_up():
-    """Memory runs out after the work: whoever waits for it is still told."""
+    """Memory runs out after the work: the caller that waits for it still returns."""
     code = """
 import threading
 from lsmkv_ext.port.uninterruptible import uninterruptible

@@ -24,7 +24,7 @@ def filled(db):
 
 
 class InCollection:
-    """Within the block, the garbage collection after so many allocations calls `act` once."""
+    """Within the block, a garbage collection at a chosen allocation calls `act` once."""
 
     def __init__(self, act, after=50):
         self.act, self.after, self.done = act, after, False

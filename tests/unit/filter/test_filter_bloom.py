@@ -258,8 +258,8 @@ def test_writers_in_several_threads_lose_nothing():
 
 @pytest.mark.parametrize("batch", ["add_many", "test_many"])
 def test_batches_release_the_gil(batch):
-    """With a switch interval of minutes nobody else runs unless the batch itself releases the GIL. Long keys, so that
-    it stays free for long enough to be taken on a single processor."""
+    """With a switch interval of minutes no other thread runs unless the batch itself releases the GIL. The keys are
+    long: on a single processor the GIL must stay free long enough to be taken."""
     bloom = BlockedBloom(10)
     keys = [bytes(128 << 10)] * 8192
     running, ticks = True, 0

@@ -18,7 +18,7 @@ def key(n):
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory):
-    with lsmkv.open(tmp_path_factory.mktemp("ranges") / "db") as db:
+    with lsmkv.open(tmp_path_factory.mktemp("tombstones") / "db") as db:
         yield db
 
 
@@ -52,7 +52,7 @@ def test_every_snapshot_sees_its_newest_range_tombstone(db, pairs, moments):
 def test_ten_thousand_range_tombstones_in_a_memtable_are_searched_in_few_steps(db):
     """They were looked at one by one."""
     memtable = fresh(db)
-    rng = random.Random("ranges")
+    rng = random.Random("tombstones")
     first, count = db._engine.last_seq, 10_000
     for _ in range(count):
         start = rng.randrange(1_000_000)

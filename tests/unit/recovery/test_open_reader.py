@@ -126,7 +126,7 @@ def test_a_reader_with_too_few_descriptors_says_that_a_refresh_helps(path):
 
 @pytest.mark.parametrize("bits", [0, 10])
 def test_a_reader_with_too_few_descriptors_never_reads_the_tables_of_another_database(path, bits):
-    """One that was made anew in the same place, with the same names: what a descriptor was opened for again."""
+    """A database recreated at the same path has files of the same names; a reader may reopen those."""
     options = {**TINY, "target_file_size": 4096, "compression": None, "bits_per_key": bits}
     with lsmkv.open(path, **options) as db:
         fill_with(db, 6000)

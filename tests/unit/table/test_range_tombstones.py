@@ -25,12 +25,12 @@ def key(n):
     return b"%03d" % n
 
 
-def memtable_of(folder, ranges, first_seq):
+def memtable_of(folder, tombstones, first_seq):
     """The memtable that a log of these range tombstones becomes."""
     path = folder / "000001.wal"
     path.unlink(missing_ok=True)
     writer = LogWriter(path, 1, mode="write")
-    batch = [b"\x02%c%b%c%b" % (len(start), start, len(stop), stop) for start, stop in ranges]
+    batch = [b"\x02%c%b%c%b" % (len(start), start, len(stop), stop) for start, stop in tombstones]
     writer.append(b"".join(batch), first_seq, len(batch))
     writer.close()
     memtable = Memtable(1, 4096)
@@ -44,7 +44,7 @@ def newest_over(deletes, at):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("ranges")
+    return tmp_path_factory.mktemp("tombstones")
 
 
 @settings(max_examples=150, deadline=None)
@@ -53,16 +53,16 @@ def test_a_merge_flattens_what_lies_over_each_other(folder, lists, newest, same_
     """Lists of tables, which may overlap within one table, and of a memtable, which comes in any order."""
     inputs, deletes, seq = [], [], 1
     for n, pairs in enumerate(lists):
-        ranges = []
+        tombstones = []
         for edges in pairs:
-            ranges.append((key(min(edges)), key(max(edges)), 7 if same_seq else seq))
+            tombstones.append((key(min(edges)), key(max(edges)), 7 if same_seq else seq))
             seq += 1
-        random.Random(n).shuffle(ranges)
+        random.Random(n).shuffle(tombstones)
         path = folder / f"in{n}.sst"
-        write_table(path, {}, tuple(ranges))
+        write_table(path, {}, tuple(tombstones))
         inputs.append(Table(path))
-        assert inputs[-1].range_tombstones == sorted(ranges, key=lambda r: (r[0], -r[2]))
-        deletes += ranges
+        assert inputs[-1].range_tombstones == sorted(tombstones, key=lambda r: (r[0], -r[2]))
+        deletes += tombstones
     if newest:
         bounds = [(key(min(edges)), key(max(edges))) for edges in newest]
         inputs.append(memtable_of(folder, bounds, seq))
@@ -89,10 +89,10 @@ def wide(n, length):
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 9000])
 def test_lookups_between_many_range_tombstones(tmp_path, length, count):
     """Half of them begin where the one before ends. 9000 are more than a table knows every place of."""
-    ranges, at, rng = [], 0, random.Random(count)
+    tombstones, at, rng = [], 0, random.Random(count)
     for n in range(count):
         at += rng.choice((0, 3))
-        ranges.append((wide(at, length), wide(at + 2, length), (1 << 40) + rng.randrange(1 << (n % 30))))
+        tombstones.append((wide(at, length), wide(at + 2, length), (1 << 40) + rng.randrange(1 << (n % 30))))
         at += 2
     with lsmkv.open(tmp_path / "db", compression=None) as db:
         step = max(1, at // 4000)
@@ -102,13 +102,13 @@ def test_lookups_between_many_range_tombstones(tmp_path, length, count):
         db.put(b"", b"v")
         db.flush()
         path = tmp_path / "t.sst"
-        write_table(path, {}, tuple(ranges))
-        assert Table(path).range_tombstones == ranges and verify_table(Table(path)) == []
+        write_table(path, {}, tuple(tombstones))
+        assert Table(path).range_tombstones == tombstones and verify_table(Table(path)) == []
         assert count < 9000 or Table(path).memory < 0.9 * count * (2 * length + 10)
         db.ingest([path])
-        gone = [n for n in edges if newest_over(ranges, wide(n, length))] if count < 100 else None
+        gone = [n for n in edges if newest_over(tombstones, wide(n, length))] if count < 100 else None
         if gone is None:
-            covered = {n for start, stop, _ in ranges for n in range(int(start[:7]), int(stop[:7]))}
+            covered = {n for start, stop, _ in tombstones for n in range(int(start[:7]), int(stop[:7]))}
             gone = [n for n in edges if n in covered]
         left = [wide(n, length) for n in edges if n not in set(gone)]
         assert [n for n in edges if db.get(wide(n, length)) is None] == gone
@@ -133,15 +133,15 @@ def test_range_tombstones_that_overlap_within_an_ingested_table_count(tmp_path):
 
 
 def test_outputs_end_at_two_mebibytes_of_range_tombstones(tmp_path):
-    """Whoever opens them has them in memory."""
-    ranges = tuple((wide(3 * n, 40), wide(3 * n + 2, 40), n + 1) for n in range(60_000))
+    """An open table keeps them in memory."""
+    tombstones = tuple((wide(3 * n, 40), wide(3 * n + 2, 40), n + 1) for n in range(60_000))
     rows = {wide(3 * n + 2, 40): (b"v", 1) for n in range(0, 60_000, 20_000)}
-    write_table(tmp_path / "in.sst", rows, ranges)
+    write_table(tmp_path / "in.sst", rows, tombstones)
     numbers = FileNumbers(1)
     outcome = Job([Table(tmp_path / "in.sst")], directory=tmp_path, numbers=numbers, output_level=1).run()
     tables = [Table(tmp_path / f"{output.number:06d}.sst") for output in outcome["outputs"]]
     assert len(tables) == 3
-    assert tuple(r for table in tables for r in table.range_tombstones) == ranges
+    assert tuple(r for table in tables for r in table.range_tombstones) == tombstones
     assert {k: (value, seq) for table in tables for k, value, seq in table.entries()} == rows
     assert all(before.largest <= behind.smallest for before, behind in pairwise(tables))
     assert all(verify_table(table) == [] for table in tables)

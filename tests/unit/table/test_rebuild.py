@@ -19,8 +19,8 @@ def folder(tmp_path_factory):
 @settings(max_examples=80, deadline=None)
 @given(rows_by_key, layouts, st.sampled_from([0, 6000, 12000]))
 def test_a_rebuilt_filter_keeps_the_data(folder, rows, layout, millibits):
-    ranges = ((b"a", b"b", 3),)
-    write_table(folder / "old.sst", rows, ranges, seed=5, **layout)
+    tombstones = ((b"a", b"b", 3),)
+    write_table(folder / "old.sst", rows, tombstones, seed=5, **layout)
     (folder / "new.sst").unlink(missing_ok=True)
     old = Table(folder / "old.sst", 1)
     outcome = rebuild_table_filter(old, folder / "new.sst", millibits=millibits, level=4, number=2)

@@ -7,12 +7,12 @@ import struct
 import subprocess
 import sys
 import textwrap
-import threading
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import keys, layouts, listed, numbered, rows_by_key, write_table
+from waiting import run_threads
 
 from lsmkv_ext.block.view import build_block
 from lsmkv_ext.cache.block_cache import BlockCache
@@ -157,8 +157,8 @@ def test_properties_and_layout(tmp_path):
 
 
 def test_range_tombstones(tmp_path):
-    ranges = ((b"m", b"p", 9), (b"a", b"c", 5), (b"m", b"n", 20))
-    write_table(tmp_path / "t.sst", {b"b": (b"1", 3), b"o": (b"2", 4)}, ranges)
+    tombstones = ((b"m", b"p", 9), (b"a", b"c", 5), (b"m", b"n", 20))
+    write_table(tmp_path / "t.sst", {b"b": (b"1", 3), b"o": (b"2", 4)}, tombstones)
     table = Table(tmp_path / "t.sst")
     assert table.range_tombstones == [(b"a", b"c", 5), (b"m", b"n", 20), (b"m", b"p", 9)]
     assert (table.smallest, table.largest, table.largest_exclusive) == (b"a", b"p", True)
@@ -297,21 +297,12 @@ def test_many_threads_on_few_descriptors(tmp_path):
     for i in range(8):
         write_table(tmp_path / f"{i}.sst", numbered(300 + i), block_size=200)
         tables.append(Table(tmp_path / f"{i}.sst", i, None, pool))
-    errors: list[BaseException] = []
 
     def work(first: int) -> None:
-        try:
-            for turn in range(40):
-                i = (first + turn * 3) % 8
-                assert tables[i].count(mode="get")[0] == 300 + i
-                assert tables[i].get(b"key%08d" % 5) == numbered(6)[b"key%08d" % 5]
-        except BaseException as error:  # handed to the test's own thread
-            errors.append(error)
+        for turn in range(40):
+            i = (first + turn * 3) % 8
+            assert tables[i].count(mode="get")[0] == 300 + i
+            assert tables[i].get(b"key%08d" % 5) == numbered(6)[b"key%08d" % 5]
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    run_threads(5, work)
     assert 1 <= pool.n_open <= 2

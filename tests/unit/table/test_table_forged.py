@@ -12,7 +12,7 @@ from lsmkv_ext.errors import CorruptionError
 from lsmkv_ext.table.table import Table
 
 FOOTER = 160
-KINDS = {"data": 1, "index": 2, "ranges": 3, "props": 4}
+KINDS = {"data": 1, "index": 2, "tombstones": 3, "props": 4}
 
 
 def seal_footer(raw: bytearray) -> None:
@@ -24,8 +24,8 @@ def seal_footer(raw: bytearray) -> None:
 def places(raw: bytes) -> dict[str, tuple[int, int]]:
     """Section -> offset and size with its trailer."""
     f = len(raw) - FOOTER
-    index, index_size, _, _, ranges, ranges_size, props, props_size = struct.unpack_from("<8Q", raw, f + 64)
-    return {"index": (index, index_size), "ranges": (ranges, ranges_size), "props": (props, props_size)}
+    index, index_size, _, _, tombstones, tombstones_size, props, props_size = struct.unpack_from("<8Q", raw, f + 64)
+    return {"index": (index, index_size), "tombstones": (tombstones, tombstones_size), "props": (props, props_size)}
 
 
 def mutate(rng: random.Random, data: bytearray, start: int, end: int) -> None:
@@ -52,14 +52,14 @@ def use(path) -> None:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     path = tmp_path_factory.mktemp("forged") / "t.sst"
-    ranges = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
-    write_table(path, numbered(60), ranges, block_size=300, compression=None, seed=3)
+    tombstones = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
+    write_table(path, numbered(60), tombstones, block_size=300, compression=None, seed=3)
     use(path)
     blocks = [(b["offset"], b["size"]) for b in Table(path).block_layout()]
     return path.read_bytes(), blocks
 
 
-@pytest.mark.parametrize("section", ["data", "index", "ranges", "props"])
+@pytest.mark.parametrize("section", ["data", "index", "tombstones", "props"])
 @pytest.mark.parametrize("what", ["payload", "trailer"])
 def test_forged_sections(tmp_path, original, section, what):
     raw, blocks = original

@@ -29,14 +29,14 @@ def pack(raw: bytes, kind: str, at: int) -> bytes:
     return seal(packed, len(raw), 1, KINDS[kind], at)
 
 
-def rebuild(original: bytes, index: bytes | None = None, ranges: bytes = b"", props: bytes | None = None) -> bytes:
+def rebuild(original: bytes, index: bytes | None = None, tombstones: bytes = b"", props: bytes | None = None) -> bytes:
     """The table with other sections (raw bytes), every checksum right."""
     old = places(original)
     data = original[: old["index"][0]]
     kept = {name: original[at : at + size - 9] for name, (at, size) in old.items() if size}
     out = bytearray(data)
     footer = bytearray(original[-FOOTER:])
-    for name, raw, field in (("index", index, 64), ("ranges", ranges, 96), ("props", props, 112)):
+    for name, raw, field in (("index", index, 64), ("tombstones", tombstones, 96), ("props", props, 112)):
         at = len(out)
         if raw:
             out += pack(raw, name, at)
@@ -90,7 +90,7 @@ def hostile_index(raw, sizes):
 
 def hostile_ranges(raw, sizes):
     count = 5_000_000
-    return rebuild(raw, ranges=b"\0\x01\x01a" * count, props=properties(raw, n_range_tombstones=count))
+    return rebuild(raw, tombstones=b"\0\x01\x01a" * count, props=properties(raw, n_range_tombstones=count))
 
 
 def hostile_properties(raw, sizes):
@@ -123,7 +123,7 @@ def test_an_unforged_rebuild_opens(tmp_path, original):
     """Otherwise the hostile tables might be refused for another reason."""
     raw, sizes = original
     path = tmp_path / "t.sst"
-    path.write_bytes(rebuild(raw, ranges=b"\0\x01\x01a", props=properties(raw, n_range_tombstones=1)))
+    path.write_bytes(rebuild(raw, tombstones=b"\0\x01\x01a", props=properties(raw, n_range_tombstones=1)))
     assert len(Table(path).range_tombstones) == 1
     path.write_bytes(rebuild(raw, index=long_separators(sizes, 60)))
     assert Table(path).separators()[1:] == [*(b"k" * 60 + struct.pack(">I", i) for i in range(1, len(sizes) - 1)), b"z"]
@@ -141,11 +141,11 @@ def test_long_keys_over_blocks_that_compress_to_nothing(tmp_path):
 
 
 def test_more_range_tombstones_than_the_allowance_holds(tmp_path):
-    ranges = tuple((b"%06d" % i, b"%06d" % (i + 1), i + 1) for i in range(350_000))
+    tombstones = tuple((b"%06d" % i, b"%06d" % (i + 1), i + 1) for i in range(350_000))
     path = tmp_path / "t.sst"
-    write_table(path, {b"key": (b"value", 1)}, ranges)
+    write_table(path, {b"key": (b"value", 1)}, tombstones)
     table = Table(path)
-    assert len(table.range_tombstones) == len(ranges)
+    assert len(table.range_tombstones) == len(tombstones)
     assert verify_table(table) == []
 
 

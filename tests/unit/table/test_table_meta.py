@@ -10,13 +10,13 @@ from lsmkv_ext.table.meta import TableMeta
 from lsmkv_ext.table.rebuild import rebuild_table_filter
 from lsmkv_ext.table.table import Table
 
-RANGES = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
+TOMBSTONES = ((b"key00000010", b"key00000020", 5000), (b"zz", b"zzz", 6000))
 
 
-@pytest.mark.parametrize("ranges", [(), RANGES])
+@pytest.mark.parametrize("tombstones", [(), TOMBSTONES])
 @pytest.mark.parametrize("millibits", [0, 10_000])
-def test_a_job_says_what_its_table_says(tmp_path, ranges, millibits):
-    write_table(tmp_path / "in.sst", numbered(300), ranges)
+def test_a_job_says_what_its_table_says(tmp_path, tombstones, millibits):
+    write_table(tmp_path / "in.sst", numbered(300), tombstones)
     options = {"numbers": FileNumbers(7), "output_level": 2, "millibits": millibits}
     (meta,) = Job([Table(tmp_path / "in.sst")], directory=tmp_path, **options).run()["outputs"]
     path = tmp_path / f"{meta.number:06d}.sst"
@@ -34,7 +34,7 @@ def test_a_job_says_what_its_table_says(tmp_path, ranges, millibits):
 
 
 def test_a_rebuilt_filter_keeps_the_sequence_number_of_an_ingest(tmp_path):
-    write_table(tmp_path / "in.sst", numbered(300), RANGES)
+    write_table(tmp_path / "in.sst", numbered(300), TOMBSTONES)
     old = Table(tmp_path / "in.sst", 1, global_seq=77)
     (meta,) = rebuild_table_filter(old, tmp_path / "out.sst", millibits=8000, level=3, number=2)["outputs"]
     assert meta == Table(tmp_path / "out.sst", 2, global_seq=77).meta

@@ -55,7 +55,7 @@ def test_synced_records_that_were_cut_off_are_missed(logged):
     shutil.copy(writer.path, path)
     with open(path, "r+b") as file:
         file.truncate(HEAD_SIZE + 40 * 2)  # right behind the second record, where nothing looks torn
-    assert check_log(path, 7)["torn_reason"] is None  # without the watermark nobody can know
+    assert check_log(path, 7)["torn_reason"] is None  # unknown without the watermark
     shutil.copy(folder / NAME, path.parent)
     with pytest.raises(CorruptionError, match="synced log records are missing"):
         check_log(path, 7)
