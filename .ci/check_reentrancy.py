@@ -20,12 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "lsmkv_ext"
 GUARDED = (
     *("reader.pyx", "store.pyx", "engine.pyx", "read/scan.pyx", "read/iterator.pyx", "read/cursor.pyx"),
-    *("read/explain.pyx", "table/sst.pyx"),
+    *("read/explain.pyx", "table/sst_reader.pyx", "table/sst_writer.pyx", "updates.pyx", "transaction.pyx"),
 )
 # They raise where the state is gone.
 CHECKS = {
     "handle_check",
     "check_writable",
+    "check_live",
     "open_state",
     "check",
     "check_again",
@@ -35,9 +36,11 @@ CHECKS = {
 }
 # What a close frees or sets to None, and the functions that rely on their caller's check.
 USES = re.compile(
-    r"self\.tree\.(?:state|active)\.\w+|self\.log\.c\b|self\.c\.chunk\b|self\.state\.c\b|builder_\w+\(self\.b\b"
+    r"\btree\.(?:state|active)\.\w+|self\.log\.c\b|self\.c\.chunk\b|self\.state\.c\b|builder_\w+\(self\.b\b"
     r"|\b(?:begin_write|write_one|write_payload|attach|step|refill|from_bound|from_key|next_chunk|reverse|make_item|item_key|item_value)\("
 )
+# A close and a drop take the state of a tree.
+TREE_CHECK = re.compile(r"\btree\.state is (?:not )?None")
 # Run no Python code and keep the GIL, for the arguments that they get here.
 SAFE = re.compile(
     r"PyBytes_\w+|PyList_GET_ITEM|PyTuple_SET_ITEM|Py_INCREF|lsm_\w+|pthread_\w+|usleep|xxh3|mem\w+|malloc|calloc|realloc|free"
@@ -246,6 +249,7 @@ class Checker:
             tested = rf"\b(?:if|elif|while|and|or|not)\s+{name}\b(?!\s*(?:is\b|in\b|not\b|[(.\[=!<>]))"
             found += [(m.end(), RUNS, f"the truth of {name}") for m in re.finditer(tested, line)]
         found += [(m.end(), RUNS, "an allocation") for m in ALLOCATES.finditer(line)]
+        found += [(m.end(), CHECKED, "the state of a tree") for m in TREE_CHECK.finditer(line)]
         for match in CALL.finditer(line):
             name, effect = match.group(1), self.effect(match.group(1))
             if effect != NOTHING:

@@ -16,17 +16,21 @@ from typing import Any
 from lsmkv.db import DB
 from lsmkv.errors import (
     ClosedError,
+    ConflictError,
     CorruptionError,
     Error,
     ForkError,
+    FormatError,
     IOError,
     IteratorInvalidError,
+    KeyspaceError,
     LockError,
     OptionError,
     ReadOnlyError,
 )
 from lsmkv.filters.planner import plan
-from lsmkv.open_database import open_database
+from lsmkv.keyspace import Keyspace
+from lsmkv.open_database import open_database, upgrade_database
 from lsmkv.options import Options
 from lsmkv.recovery.destroy import destroy
 from lsmkv.recovery.repair import RepairReport, repair
@@ -34,6 +38,7 @@ from lsmkv.recovery.verify import Report, verify
 from lsmkv.snapshot import Snapshot
 from lsmkv.stats.introspect import Explain
 from lsmkv.stats.metrics import Stats
+from lsmkv.transaction import Transaction
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.read.cursor import Cursor
@@ -47,14 +52,18 @@ __all__ = [
     "DB",
     "BlockedBloom",
     "ClosedError",
+    "ConflictError",
     "CorruptionError",
     "Cursor",
     "Error",
     "Explain",
     "ForkError",
+    "FormatError",
     "IOError",
     "Iterator",
     "IteratorInvalidError",
+    "Keyspace",
+    "KeyspaceError",
     "LockError",
     "OptionError",
     "Options",
@@ -65,11 +74,13 @@ __all__ = [
     "SSTWriter",
     "Snapshot",
     "Stats",
+    "Transaction",
     "WriteBatch",
     "destroy",
     "open",
     "plan",
     "repair",
+    "upgrade",
     "verify",
 ]
 
@@ -93,3 +104,15 @@ def open(
     ...     db[b"ada"] = b"1815"
     """
     return open_database(os.fspath(path), flag, Options.of(options, opts))
+
+
+def upgrade(path: str | os.PathLike[str]) -> None:
+    """Give the database in the directory `path` the latest format. One that has it already stays as it is.
+
+    Releases that do not know the format cannot open the database from then on. Raises `LockError` if another handle
+    writes to it, `IOError` if it is missing, and what `open` raises.
+
+    >>> lsmkv.open("people.db").close()
+    >>> lsmkv.upgrade("people.db")
+    """
+    upgrade_database(os.fspath(path))

@@ -8,13 +8,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from lsmkv import filenames
 from lsmkv.errors import IOError
 from lsmkv.files import io_errors, is_named, open_above_stdio, open_regular, replace_file, sync_directory, sync_file
 from lsmkv.version.current import write_current
 from lsmkv.version.manifest import ManifestState, ManifestWriter, snapshot_edit
-from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port.file import Descriptor
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -97,18 +97,19 @@ def _lock_directory(path: str) -> Descriptor:
 
 
 def _build(versions: VersionSet, working: str) -> None:
-    def moment() -> tuple[Version, int, int, dict[int, Table]]:
+    def moment() -> tuple[ManifestState, dict[int, Table]]:
         with versions.lock:
             # Holding the tables keeps their files from being removed while they are linked.
-            return versions.current, versions.state.seed, versions.state.last_seq, dict(versions.tables)
+            return versions.state, dict(versions.tables)
 
-    version, seed, last_seq, held = uninterruptible(moment)
+    state, held = uninterruptible(moment)
     try:
-        for f in version.files():
+        for f in state.files():
             link_or_copy(filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number))
-        highest = max((f.number for f in version.files()), default=0)
-        state = ManifestState(0, version, seed=seed, next_file=highest + 2, last_seq=last_seq, logged=False)
-        ManifestWriter.create(working, highest + 1, snapshot_edit(state, "checkpoint", 0)).close()
+        highest = max((f.number for f in state.files()), default=0)
+        state = replace(state, next_file=highest + 2, log_number=0, logged=False)
+        first = snapshot_edit(state, "checkpoint", 0)
+        ManifestWriter.create(working, highest + 1, first, state.format_version).close()
         write_current(working, highest + 1)
         replace_file(working, filenames.OPTIONS, versions.options.encode())
     finally:

@@ -2,11 +2,14 @@
 
 from lsmkv_ext.errors import (
     ClosedError,
+    ConflictError,
     CorruptionError,
     Error,
     ForkError,
+    FormatError,
     IOError,
     IteratorInvalidError,
+    KeyspaceError,
     LockError,
     OptionError,
     ReadOnlyError,
@@ -15,11 +18,14 @@ from lsmkv_ext.errors import (
 
 __all__ = [
     "ClosedError",
+    "ConflictError",
     "CorruptionError",
     "Error",
     "ForkError",
+    "FormatError",
     "IOError",
     "IteratorInvalidError",
+    "KeyspaceError",
     "LockError",
     "OptionError",
     "ReadOnlyError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from lsmkv import filenames
@@ -13,19 +13,24 @@ from lsmkv.compaction.picker import CompactionPlan
 from lsmkv.compaction.scheduler import Scheduler
 from lsmkv.errors import CorruptionError, IOError, SyncError
 from lsmkv.files import io_errors, open_regular, sync_directory, sync_file
-from lsmkv.version.edit import VersionEdit
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
 
 
-def ingest(scheduler: Scheduler, paths: Sequence[str], move: bool) -> None:
-    """Adds all tables or none. With `move` the given files are linked and removed, else they are copied."""
+def ingest(
+    scheduler: Scheduler, tree: StoredTree, paths: Sequence[str], move: bool, upgrade: Callable[[], None]
+) -> None:
+    """Adds all tables or none. With `move` the given files are linked and removed, else they are copied. `upgrade`
+    gives the database the latest format, for tables that need it.
+    """
     if not paths:
         return
     versions = scheduler.versions
-    check_sources(paths)
+    if check_sources(paths) > versions.state.format_version:
+        upgrade()
     # Older writes get tables with lower numbers: a repair without a manifest knows their age only by these.
     scheduler.flusher.flush()
     numbers = [versions.numbers.next() for _ in paths]
@@ -39,7 +44,7 @@ def ingest(scheduler: Scheduler, paths: Sequence[str], move: bool) -> None:
                 with io_errors("ingest", path):
                     place(path, target, move)
             sync_directory(versions.directory)
-            _commit(scheduler, numbers, outputs)
+            _commit(scheduler, tree, numbers, outputs)
     except SyncError as error:
         versions.engine.refuse(error)
         raise
@@ -60,8 +65,8 @@ def _remove_sources(paths: Sequence[str]) -> None:
         raise IOError(failed.errno, what, failed.filename) from failed
 
 
-def check_sources(paths: Sequence[str]) -> None:
-    """Raises unless all are sound tables that do not overlap each other."""
+def check_sources(paths: Sequence[str]) -> int:
+    """Returns the highest version of the tables. Raises unless all are sound and do not overlap each other."""
     tables = [Table(path) for path in paths]
     for table in tables:
         if table.smallest is None:
@@ -73,6 +78,7 @@ def check_sources(paths: Sequence[str]) -> None:
     for low, high in pairwise(spans):
         if not low[0].before(high[0]):
             raise ValueError(f"{low[1]} and {high[1]} overlap")
+    return max(int(table.properties["version"]) for table in tables)
 
 
 def place(source: str, target: str, move: bool) -> None:
@@ -93,22 +99,19 @@ def place(source: str, target: str, move: bool) -> None:
     copy_file(source, target)
 
 
-def _commit(scheduler: Scheduler, numbers: Sequence[int], outputs: Outputs) -> None:
+def _commit(scheduler: Scheduler, tree: StoredTree, numbers: Sequence[int], outputs: Outputs) -> None:
     """Flushes older writes, so the tables are newer than all of them; then adds all tables with one edit."""
     versions, engine = scheduler.versions, scheduler.versions.engine
     with engine.exclusive():
         engine.require_writable()
         # The tables' sequence number must not be a gap inside a log; between two logs it is none.
-        if not engine.active.empty:
-            scheduler.flusher.rotate()
-        for memtable in engine.immutables:
-            scheduler.flusher.wait_flushed(memtable)
+        scheduler.flusher.flush_in_turn()
         seq = engine.last_seq + 1
         with versions.commit, versions.lock:
             tables, files = _open(versions, numbers, seq)
-            level = _level_for(versions.current, scheduler.claims.plans(), files)
-            edit = VersionEdit(added=tuple((level, f) for f in files), last_seq=seq, reason="ingest")
-            versions.apply(edit, tables, outputs=outputs)
+            level = _level_for(tree.current, scheduler.work_of(tree).claims.plans(), files)
+            added = tuple((level, f) for f in files)
+            tree.apply(tables, outputs, added=added, last_seq=seq, reason="ingest")
     scheduler.status.update_pressure()
     scheduler.wake()
 

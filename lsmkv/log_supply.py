@@ -12,9 +12,10 @@ from contextlib import suppress
 
 from lsmkv import filenames
 from lsmkv.errors import SyncError
-from lsmkv.version.version_set import VersionSet
+from lsmkv.version.version_set import SMALL_MEMTABLE, VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import Condition
+from lsmkv_ext.tree import Tree
 from lsmkv_ext.wal.writer import LogWriter
 
 log = logging.getLogger("lsmkv")
@@ -35,12 +36,30 @@ class LogSupply:
         self._closing = False
         self._prepared = Condition(versions.lock)
 
-    def take(self, last_seq: int) -> tuple[Memtable, LogWriter | None]:
-        """Return an empty memtable and its log, whose name is durable; the log is None without logging.
+    def rotate(self) -> None:
+        """Give the engine a new log, and an empty memtable for each keyspace that has none. The caller holds the
+        writer's turn.
+        """
+        engine = self.versions.engine
+        engine.require_writable()
+        # First: if this fails, no log has been taken.
+        written = [tree for tree in engine.forest.trees if tree.active and not tree.active.empty]
+        memtables = {tree.keyspace: new_memtable(self.versions, tree) for tree in written}
+        number, writer = self._take(engine.last_seq)
+        for memtable in memtables.values():
+            memtable.number = number
+        try:
+            with self.versions.lock:
+                engine.rotate(memtables, number, writer)
+        except BaseException:
+            self._give_back(number)
+            raise
+
+    def _take(self, last_seq: int) -> tuple[int, LogWriter | None]:
+        """Return a number and the log of that number, whose name is durable; the log is None without logging.
 
         Each log has a larger number than the one before.
         """
-        memtable = new_memtable(self.versions, 0)  # first: if this fails, no log has been taken
         with self.versions.lock:
             # A log that is being made has the smaller number, and recovery reads logs by number: use that one first.
             self._prepared.wait_for(lambda: not self.preparing)
@@ -48,27 +67,20 @@ class LogSupply:
             self.wanted = self.versions.options.wal is not None and not self._closing
             # Under the lock: the next spare log gets a larger number.
             number = self.versions.numbers.next() if writer is None else writer.number
-        if writer is None:
-            writer = self._create(number, last_seq)
-        memtable.number = number
-        return memtable, writer
+        return number, writer or self._create(number, last_seq)
 
-    def rotate(self) -> None:
-        """Give the engine an empty memtable and its log. The caller holds the writer's turn."""
-        engine = self.versions.engine
-        engine.require_writable()
-        memtable, writer = self.take(engine.last_seq)
-        try:
-            with self.versions.lock:
-                engine.rotate(memtable, writer)
-        except BaseException:
-            self.give_back(memtable)
-            raise
-
-    def give_back(self, memtable: Memtable) -> None:
-        """Remove the log of a memtable that was taken and never written to."""
+    def _give_back(self, number: int) -> None:
+        """Remove a log that was taken and never written to."""
         with suppress(FileNotFoundError):
-            os.unlink(filenames.log_path(self.versions.directory, memtable.number))
+            os.unlink(filenames.log_path(self.versions.directory, number))
+
+    def discard_spare(self) -> None:
+        """Remove the log made ahead: the next one has another format."""
+        with self.versions.lock:
+            self._prepared.wait_for(lambda: not self.preparing)
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            self.versions.remove(filenames.log_name(spare.number))
 
     @property
     def short(self) -> bool:
@@ -105,23 +117,20 @@ class LogSupply:
         return writer
 
     def close(self) -> None:
-        """Remove the log made in advance."""
-        with self.versions.lock:
-            spare, self._spare = self._spare, None
-        if spare is not None:
-            self.versions.remove(filenames.log_name(spare.number))
+        """Remove the log made ahead."""
+        self.discard_spare()
 
 
-def new_memtable(versions: VersionSet, number: int) -> Memtable:
-    """Return an empty memtable with the number that its log has, or would have.
+def new_memtable(versions: VersionSet, tree: Tree) -> Memtable:
+    """Return an empty memtable for a tree. It expects as many keys as the active one has.
 
-    It expects as many keys as the active one has.
+    Those of named keyspaces start small: there may be hundreds of them, with few writes each.
     """
-    active = versions.engine.active
-    expected = 0 if active is None else active.keys
-    memtable = Memtable(versions.state.seed, versions.options.write_buffer_size, expected)
-    memtable.number = number
-    return memtable
+    size, active = versions.options.write_buffer_size, tree.active
+    used, keys = (0, 0) if active is None else (active.used_bytes, active.keys)
+    if tree.keyspace:
+        size = min(max(used + used // 4, SMALL_MEMTABLE), size)
+    return Memtable(versions.state.seed, size, keys, small=tree.keyspace != 0 and size <= SMALL_MEMTABLE)
 
 
 def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | None:
@@ -131,7 +140,7 @@ def new_log(versions: VersionSet, number: int, last_seq: int) -> LogWriter | Non
         return None
     path = filenames.log_path(versions.directory, number)
     try:
-        return LogWriter(path, number, mode=mode, previous_last_seq=last_seq)
+        return LogWriter(path, number, mode=mode, version=versions.state.format_version, previous_last_seq=last_seq)
     except SyncError as error:
         versions.engine.refuse(error)
         raise

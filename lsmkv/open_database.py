@@ -1,16 +1,22 @@
-"""`lsmkv.open`: from a path and a flag to an open database. Takes the lock file and passes it to the DB."""
+"""`lsmkv.open`: from a path and a flag to an open database. Takes the lock file and passes it to the DB. And
+`lsmkv.upgrade`, an open that changes the format.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
+from functools import partial
 
-from lsmkv import filenames, ownership
+from lsmkv import filenames, keyspace_changes, ownership
 from lsmkv.db import DB
 from lsmkv.errors import Error, IOError, OptionError
+from lsmkv.files import read_bounded
 from lsmkv.lockfile import DatabaseLock
-from lsmkv.options import Options
+from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv.recovery import open_reader, open_writer, stored_state
 from lsmkv.recovery.destroy import remove_files
+from lsmkv.version.manifest import LATEST_FORMAT
 from lsmkv_ext.port.finalization import require_running
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -54,3 +60,20 @@ def _open(directory: str, flag: str, options: Options) -> DB:
 def _open_for_reading(directory: str, options: Options) -> DB:
     versions, report = open_reader.open_for_reading(directory, options)
     return DB(versions, report, None)
+
+
+def upgrade_database(path: str) -> None:
+    directory = filenames.directory_path(path)
+    if stored_state.exists(directory) and stored_state.read_state(directory).format_version == LATEST_FORMAT:
+        return
+    with open_database(path, "w", _stored_options(directory)) as db:
+        db._call(partial(keyspace_changes.upgrade, db._scheduler, db._logs))
+
+
+def _stored_options(directory: str) -> Options:
+    """The options that the database was last opened with: an upgrade does not change them."""
+    path = os.path.join(directory, filenames.OPTIONS)
+    try:
+        return Options.decode(read_bounded(path, MAX_OPTIONS_BYTES), path)
+    except FileNotFoundError:
+        return Options()

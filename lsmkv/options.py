@@ -138,6 +138,16 @@ class Options:
                 raise OptionError(f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}")
         return dataclasses.replace(self, **changes)
 
+    def for_keyspace(self, given: Mapping[str, Any]) -> Options:
+        """Return a copy with the stored options of a keyspace applied; those that this release does not know are
+        ignored.
+
+        >>> lsmkv.Options().for_keyspace({"block_size": 8192}).block_size
+        8192
+        """
+        known = {name: value for name, value in given.items() if name in OF_KEYSPACE}
+        return self.replace(**_from_json(known)) if known else self
+
     def compression_at(self, level: int) -> int:
         """Return the compression of a level: 0 none, 1 LZ4. The last entry of a list continues.
 
@@ -168,10 +178,7 @@ class Options:
         >>> lsmkv.Options().to_dict()["compression"]
         'lz4'
         """
-        result = dataclasses.asdict(self)
-        if isinstance(self.prefix_extractor, bytes):
-            result["prefix_extractor"] = {"separator": self.prefix_extractor[0]}
-        return result
+        return to_json(dataclasses.asdict(self))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
@@ -180,11 +187,7 @@ class Options:
         >>> lsmkv.Options.from_dict({"block_size": 8192}).block_size
         8192
         """
-        values = dict(values)
-        prefix = values.get("prefix_extractor")
-        if isinstance(prefix, dict):
-            values["prefix_extractor"] = bytes([prefix["separator"]])
-        return cls().replace(**values)
+        return cls().replace(**_from_json(values))
 
     def encode(self) -> bytes:
         """Return the bytes of the OPTIONS file: a head line with format, length and checksum, then JSON.
@@ -245,6 +248,60 @@ LIVE = frozenset(
         "sync_interval_ms",
     }
 )
+
+
+# Options that a keyspace may have of its own: those of its tables. The others concern what keyspaces share.
+OF_KEYSPACE = frozenset(
+    {
+        "block_size",
+        "compression",
+        "bits_per_key",
+        "filter_memory",
+        "target_fpr",
+        "optimize_filters_for_hits",
+        "prefix_extractor",
+        "verify_filters",
+        "filter_debt_ratio",
+        "filter_shadow_ratio",
+        "target_file_size",
+        "level_size_ratio",
+        "l0_compaction_trigger",
+        "l0_slowdown_trigger",
+        "l0_stop_trigger",
+    }
+)
+
+
+def keyspace_options(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The options given for a keyspace, checked, as plain data. Raises OptionError for one that is not its own."""
+    for name in changes:
+        _require_known(name)
+        if name not in OF_KEYSPACE:
+            own = ", ".join(sorted(OF_KEYSPACE))
+            raise OptionError(f"{name} is an option of the whole database; a keyspace has its own {own}")
+    checked = Options().replace(**changes)
+    # As the manifest returns them: tuples become lists.
+    plain: dict[str, Any] = json.loads(json.dumps(to_json({name: getattr(checked, name) for name in changes})))
+    return plain
+
+
+def check_name(name: str) -> None:
+    """Raises unless `name` can be that of a keyspace."""
+    if not isinstance(name, str):
+        raise TypeError(f"a keyspace's name is a str, not {type(name).__name__}")
+    if not 0 < len(name.encode()) <= 255:
+        raise ValueError("a keyspace's name has 1 to 255 bytes of UTF-8")
+
+
+def to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as plain data. JSON has no bytes."""
+    prefix = values.get("prefix_extractor")
+    return {**values, "prefix_extractor": {"separator": prefix[0]}} if isinstance(prefix, bytes) else dict(values)
+
+
+def _from_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    prefix = values.get("prefix_extractor")
+    return {**values, "prefix_extractor": bytes([prefix["separator"]])} if isinstance(prefix, dict) else dict(values)
 
 
 def _options_head(body: bytes) -> bytes:

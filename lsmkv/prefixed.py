@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 from lsmkv.errors import ReadOnlyError
@@ -200,7 +200,7 @@ def _delete_from(db: Any, start: bytes) -> None:
         last = next(iter(db.iterator(start=start, reverse=True, include_value=False)), None)
         if last is None:
             return
-        batch = WriteBatch()
+        batch = WriteBatch(db)
         if len(last) < MAX_KEY:
             batch.delete_range(start, last + b"\0")
         else:
@@ -315,6 +315,97 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
             del self._writable[self.prefix + as_bytes(key)]
         except KeyError:
             raise KeyError(key) from None
+
+    # Atomic updates ----------------------------------------------------------------------------------------
+
+    def add(self, key: Key, n: int = 1, default: int = 0, *, sync: bool | None = None) -> int:
+        """Add to the number of a key, as `DB.add` does.
+
+        >>> db.prefixed_db(b"user:").add(b"visits")
+        1
+        """
+        total: int = self._writable.add(self.prefix + as_bytes(key), n, default, sync=sync)
+        return total
+
+    def max(self, key: Key, n: int, *, sync: bool | None = None) -> int:
+        """Raise the number of a key, as `DB.max` does.
+
+        >>> db.prefixed_db(b"user:").max(b"peak", 7)
+        7
+        """
+        largest: int = self._writable.max(self.prefix + as_bytes(key), n, sync=sync)
+        return largest
+
+    def min(self, key: Key, n: int, *, sync: bool | None = None) -> int:
+        """Lower the number of a key, as `DB.min` does.
+
+        >>> db.prefixed_db(b"user:").min(b"low", 7)
+        7
+        """
+        smallest: int = self._writable.min(self.prefix + as_bytes(key), n, sync=sync)
+        return smallest
+
+    def append(self, key: Key, suffix: Key, *, sync: bool | None = None) -> int:
+        """Append to the value of a key, as `DB.append` does.
+
+        >>> db.prefixed_db(b"user:").append(b"log", b"one")
+        3
+        """
+        length: int = self._writable.append(self.prefix + as_bytes(key), suffix, sync=sync)
+        return length
+
+    def compare_and_set(self, key: Key, expected: Key | None, new: Key | None, *, sync: bool | None = None) -> bool:
+        """Set a key if it has the expected value, as `DB.compare_and_set` does.
+
+        >>> db.prefixed_db(b"user:").compare_and_set(b"lock", None, b"mine")
+        True
+        """
+        done: bool = self._writable.compare_and_set(self.prefix + as_bytes(key), expected, new, sync=sync)
+        return done
+
+    def modify(
+        self, key: Key, function: Callable[[bytes | None], Key | None], *, sync: bool | None = None
+    ) -> bytes | None:
+        """Replace the value of a key by `function(value)`, as `DB.modify` does.
+
+        >>> db.prefixed_db(b"user:").modify(b"name", lambda value: b"ada")
+        b'ada'
+        """
+        value: bytes | None = self._writable.modify(self.prefix + as_bytes(key), function, sync=sync)
+        return value
+
+    def pop(self, key: Key, *default: Any) -> Any:
+        """Delete a key and return its value, as `DB.pop` does.
+
+        >>> db.prefixed_db(b"user:").pop(b"ada", None)
+        """
+        try:
+            return self._writable.pop(self.prefix + as_bytes(key), *default)
+        except KeyError:
+            raise KeyError(key) from None
+
+    def setdefault(self, key: Key, default: Key = b"") -> bytes:
+        """Return the value of a key, which is set if it is missing.
+
+        >>> db.prefixed_db(b"user:").setdefault(b"ada", b"1815")
+        b'1815'
+        """
+        value: bytes = self._writable.setdefault(self.prefix + as_bytes(key), default)
+        return value
+
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Delete the first key with the prefix and return it with its value.
+
+        >>> db.put(b"user:ada", b"1815")
+        >>> db.prefixed_db(b"user:").popitem()
+        (b'ada', b'1815')
+        """
+        missing = object()
+        for key in self.iterator(include_value=False):
+            value = self.pop(key, missing)
+            if value is not missing:
+                return key, value
+        raise KeyError("there is no key")
 
     def clear(self) -> None:
         """Delete every key with the prefix, with one small write.

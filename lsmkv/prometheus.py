@@ -3,22 +3,27 @@
     from prometheus_client import REGISTRY
     REGISTRY.register(lsmkv.prometheus.Collector(db))
 
-Every name is in NAMES below; per-level figures carry the label `level`, all carry `db`.
+Every name is in NAMES below; per-level figures carry the label `level`, all carry `db`. Once a database has named
+keyspaces, figures of one keyspace carry the label `keyspace`, which is "" for the default one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as _Base
 
+from lsmkv.errors import KeyspaceError
 from lsmkv.stats.metrics import LevelStats, Stats
 
 
 class Source(Protocol):
+    """A database. Without `keyspaces` it is one tree."""
+
     @property
     def path(self) -> Any: ...
     def stats(self) -> Stats: ...
@@ -63,11 +68,18 @@ PER_LEVEL = (
     _gauge("filter_debt_tables", "Tables whose filter should be rebuilt", lambda s: s.filter.debt_tables),
 )
 
-WHOLE = (
+PER_TREE = (
     _counter("gets", "Point lookups", lambda s: s.reads.gets),
     _counter("gets_found", "Point lookups that found their key", lambda s: s.reads.found),
     _counter("memtable_hits", "Lookups answered by a memtable", lambda s: s.reads.memtable_hits),
     _counter("row_hits", "Lookups answered by the row cache", lambda s: s.reads.row_hits),
+    _gauge("memtable_bytes", "Bytes in the active memtable", lambda s: s.memtable.bytes),
+    _gauge("memtable_immutable", "Memtables waiting for their flush", lambda s: s.memtable.immutable),
+    _counter("shadow_checks", "Negatives checked by a read", lambda s: s.shadow.checks),
+    _counter("shadow_wrong", "Negatives found wrong", lambda s: s.shadow.wrong),
+)
+
+WHOLE = (  # of all keyspaces
     _counter("disk_reads", "Block reads from disk", lambda s: s.reads.disk_reads),
     _counter("disk_read_bytes", "Bytes read from disk", lambda s: s.reads.disk_bytes),
     _counter("disk_read_seconds", "Time in disk reads", lambda s: s.reads.disk_seconds),
@@ -82,8 +94,6 @@ WHOLE = (
     _counter("log_bytes", "Bytes appended to the log", lambda s: s.log.bytes),
     _counter("log_syncs", "fdatasync calls on the log", lambda s: s.log.syncs),
     _counter("log_sync_seconds", "Time in fdatasync calls", lambda s: s.log.sync_seconds),
-    _gauge("memtable_bytes", "Bytes in the active memtable", lambda s: s.memtable.bytes),
-    _gauge("memtable_immutable", "Memtables waiting for their flush", lambda s: s.memtable.immutable),
     _counter("flushes", "Memtables flushed", lambda s: s.flush.count),
     _counter("flush_bytes", "Bytes of tables flushed", lambda s: s.flush.bytes_out),
     _counter("compactions", "Compactions done", lambda s: s.compaction.count),
@@ -92,17 +102,24 @@ WHOLE = (
     _gauge("write_amplification", "Written per flushed byte", lambda s: s.compaction.write_amplification),
     _counter("slowdown_seconds", "Time writers were slowed", lambda s: s.stalls.slowdown_seconds),
     _counter("stop_seconds", "Time writers were stopped", lambda s: s.stalls.stop_seconds),
-    _counter("shadow_checks", "Negatives checked by a read", lambda s: s.shadow.checks),
-    _counter("shadow_wrong", "Negatives found wrong", lambda s: s.shadow.wrong),
 )
 
 ALARM = "lsmkv_alarm"
 
-NAMES = tuple(sorted([n.name for n in (*PER_LEVEL, *WHOLE)] + [ALARM]))
+NAMES = tuple(sorted([n.name for n in (*PER_LEVEL, *PER_TREE, *WHOLE)] + [ALARM]))
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """The statistics of one keyspace, and its labels."""
+
+    db: str
+    keyspace: str
+    stats: Stats
 
 
 class Collector(_Base):
-    """A collector that calls `stats()` of each database once per scrape."""
+    """A collector that calls `stats()` of each database and of its keyspaces once per scrape."""
 
     def __init__(self, *databases: Source) -> None:
         self._databases = databases
@@ -113,23 +130,45 @@ class Collector(_Base):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one family per name in NAMES."""
-        seen = [(str(db.path), db.stats()) for db in self._databases]
+        trees = [tree for db in self._databases for tree in _trees(db)]
+        named = any(tree.keyspace for tree in trees)
+        labels = ("db", "keyspace") if named else ("db",)
+
+        def values(tree: _Tree) -> tuple[str, ...]:
+            return (tree.db, tree.keyspace) if named else (tree.db,)
+
         for name in PER_LEVEL:
-            family = name.kind(name.name, name.text, labels=("db", "level"))
-            for path, stats in seen:
-                for level in stats.levels:
-                    _add(family, (path, str(level.level)), name, level)
+            family = name.kind(name.name, name.text, labels=(*labels, "level"))
+            for tree in trees:
+                for level in tree.stats.levels:
+                    _add(family, (*values(tree), str(level.level)), name, level)
+            yield family
+        for name in PER_TREE:
+            family = name.kind(name.name, name.text, labels=labels)
+            for tree in trees:
+                _add(family, values(tree), name, tree.stats)
             yield family
         for name in WHOLE:
             family = name.kind(name.name, name.text, labels=("db",))
-            for path, stats in seen:
-                _add(family, (path,), name, stats)
+            for tree in trees:
+                if not tree.keyspace:
+                    _add(family, (tree.db,), name, tree.stats)
             yield family
-        alarms = GaugeMetricFamily(ALARM, "1 for each alarm that is on", labels=("db", "name", "level"))
-        for path, stats in seen:
-            for alarm in stats.alarms:
-                alarms.add_metric((path, alarm.name, "" if alarm.level is None else str(alarm.level)), 1)
+        alarms = GaugeMetricFamily(ALARM, "1 for each alarm that is on", labels=(*labels, "name", "level"))
+        for tree in trees:
+            for alarm in tree.stats.alarms:
+                level_label = "" if alarm.level is None else str(alarm.level)
+                alarms.add_metric((*values(tree), alarm.name, level_label), 1)
         yield alarms
+
+
+def _trees(db: Any) -> Iterator[_Tree]:
+    """The keyspaces of a database, the default one first."""
+    path = str(db.path)
+    yield _Tree(path, "", db.stats())
+    for name in getattr(db, "keyspaces", tuple)():
+        with suppress(KeyspaceError):  # it was dropped meanwhile
+            yield _Tree(path, name, db.keyspace(name, create=False).stats())
 
 
 def _add(family: Any, labels: tuple[str, ...], name: _Name, source: LevelStats | Stats) -> None:

@@ -20,8 +20,8 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
     (None, b'1815')
     """
 
-    def __init__(self, db: Reader) -> None:
-        super().__init__(db)
+    def __init__(self, db: Reader, moment: SnapshotBase | None = None) -> None:
+        super().__init__(db, moment)
 
     get = SnapshotBase.get
     iterator = SnapshotBase.iterator
@@ -38,6 +38,18 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
         b'1815'
         """
         return PrefixedDB(self, prefix)
+
+    def keyspace(self, keyspace: Reader) -> Snapshot:
+        """Return another keyspace of the database at the same moment.
+
+        Raises `KeyspaceError` if it was created after the snapshot.
+
+        >>> users = db.keyspace("users")
+        >>> with db.snapshot() as before:
+        ...     users.put(b"ada", b"1815")
+        ...     before.keyspace(users).get(b"ada")
+        """
+        return Snapshot(keyspace, self)
 
     def __repr__(self) -> str:
         return f"<lsmkv.Snapshot at {self.sequence}{' (closed)' if self.closed else ''}>"

@@ -6,7 +6,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.limits cimport MAX_KEY, MAX_KEYSPACE, MAX_VALUE
 from lsmkv_ext.port.coding cimport get_varint, put_varint, varint_size
 from lsmkv_ext.port.handle cimport HandleC
 
@@ -15,12 +15,18 @@ cdef enum:
     OP_DELETE = 1
     OP_DELETE_RANGE = 2
 
+cdef enum:                      # the first byte of an operation
+    OP_KIND = 3                 # bits: one of the above
+    OP_KEYSPACE = 16            # bit: the id of a keyspace follows
+    ANY_OPERATION = OP_KIND | OP_KEYSPACE
+
 cdef enum:
     MAX_BATCH_COUNT = (1 << 24) - 1
     MAX_BATCH_BYTES = 0x7ff00000        # 2 GiB less 1 MiB; a literal, since 1 << 31 overflows a C int
 
 ctypedef struct Operation:      # pointers are borrowed from the payload
     int op
+    uint32_t keyspace           # 0: the default one
     const char* key             # of a delete_range: its start
     size_t klen
     const char* value           # of a delete_range: its stop; NULL for a delete
@@ -32,19 +38,33 @@ ctypedef struct OpCursor:       # the rest of a payload; borrowed
     const char* end
     uint32_t left               # operations
     uint64_t seq                # of the next one
+    int allowed                 # bits of the first byte
 
 
-cdef inline size_t op_size(int op, size_t klen, size_t vlen) noexcept nogil:
+cdef inline int ops_allowed(uint32_t log_version) noexcept nogil:
+    """The bits that the first byte of an operation may have in a log."""
+    return OP_KIND if log_version == 1 else ANY_OPERATION
+
+
+cdef inline size_t op_size(int op, uint32_t keyspace, size_t klen, size_t vlen) noexcept nogil:
     """Bytes of the encoded operation."""
-    if op == OP_DELETE:
-        return 1 + varint_size(klen) + klen
-    return 1 + varint_size(klen) + klen + varint_size(vlen) + vlen
+    cdef size_t n = 1 + varint_size(klen) + klen
+    if keyspace:
+        n += varint_size(keyspace)
+    if op != OP_DELETE:
+        n += varint_size(vlen) + vlen
+    return n
 
 
-cdef inline char* op_encode(char* p, int op, const char* key, size_t klen, const char* value, size_t vlen) noexcept nogil:
+cdef inline char* op_encode(char* p, int op, uint32_t keyspace, const char* key, size_t klen, const char* value,
+                            size_t vlen) noexcept nogil:
     """Writes op_size bytes; returns the byte after the last."""
     p[0] = <char>op
-    p = put_varint(p + 1, klen)
+    p += 1
+    if keyspace:
+        p[-1] |= OP_KEYSPACE
+        p = put_varint(p, keyspace)
+    p = put_varint(p, klen)
     memcpy(p, key, klen)
     p += klen
     if op != OP_DELETE:
@@ -55,8 +75,9 @@ cdef inline char* op_encode(char* p, int op, const char* key, size_t klen, const
 
 
 cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, uint32_t count,
-                                  uint64_t first_seq) noexcept nogil:
-    """Sets the cursor to the first operation. Returns NULL or what is wrong with the payload."""
+                                  uint64_t first_seq, int allowed) noexcept nogil:
+    """Sets the cursor to the first operation. Returns NULL or what is wrong with the payload. `allowed`: see ops_allowed."""
+    ops.allowed = allowed
     ops.p = payload
     ops.end = payload + n
     ops.left = count
@@ -70,12 +91,22 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
     """Decodes the next operation and moves past it. Returns NULL or what is wrong; trusts no byte. Requires ops.left > 0."""
     cdef const char* p = ops.p
     cdef const char* end = ops.end
-    cdef uint64_t klen = 0, vlen = 0
+    cdef uint64_t klen = 0, vlen = 0, keyspace = 0
+    cdef int first
     if p >= end:
         return b"a batch holds fewer operations than it says"
-    out.op = p[0]
-    p = get_varint(p + 1, end, &klen)
-    if p == NULL or out.op < OP_PUT or out.op > OP_DELETE_RANGE or klen > MAX_KEY or klen > <uint64_t>(end - p):
+    first = <unsigned char>p[0]
+    p += 1
+    out.op = first & OP_KIND
+    if first & ~ops.allowed or out.op > OP_DELETE_RANGE:
+        return b"a batch holds an unknown operation"
+    if first & OP_KEYSPACE:
+        p = get_varint(p, end, &keyspace)
+        if p == NULL or keyspace == 0 or keyspace > MAX_KEYSPACE:
+            return b"a batch holds a malformed keyspace"
+    out.keyspace = <uint32_t>keyspace
+    p = get_varint(p, end, &klen)
+    if p == NULL or klen > MAX_KEY or klen > <uint64_t>(end - p):
         return b"a batch holds a malformed key"
     out.key = p
     out.klen = klen
@@ -98,8 +129,8 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
 
 
 # Decodes a whole payload: NULL or what is wrong with it.
-cdef const char* ops_problem(const char* payload, size_t n, uint32_t count) noexcept nogil
-# (name, key, value or None, seq)
+cdef const char* ops_problem(const char* payload, size_t n, uint32_t count, int allowed) noexcept nogil
+# (name, key, value or None, seq, keyspace)
 cdef tuple op_tuple(const Operation* op)
 
 
@@ -110,9 +141,10 @@ ctypedef struct BatchC:
     size_t capacity
     uint32_t count
     uint32_t deletes            # of these, delete_range included
+    bint keyspaces              # some are of a keyspace other than the default one
     int writers                 # calls that read `data` and may release the GIL: until they end, it must not move or change
 
-cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
+cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1
 cdef int refuse_value(Py_ssize_t n) except -1
@@ -121,7 +153,8 @@ cdef int refuse_sync() except -1
 
 cdef class WriteBatch:
     cdef BatchC b
-    cdef HandleC* handle        # of its database, owned by reference; NULL: it belongs to none
-    cdef object engine
+    cdef HandleC* handle        # of its database, or of its keyspaces; owned by reference; NULL: it belongs to none
+    cdef uint32_t keyspace      # of operations that name none
+    cdef object engine          # a Store
     cdef object sync
     cdef bint transaction

@@ -14,28 +14,28 @@ cdef dict OP_NAMES = {OP_PUT: "put", OP_DELETE: "delete", OP_DELETE_RANGE: "dele
 
 # --- reading operations ----------------------------------------------------------------------------------------------
 
-cdef const char* ops_problem(const char* payload, size_t n, uint32_t count) noexcept nogil:
+cdef const char* ops_problem(const char* payload, size_t n, uint32_t count, int allowed) noexcept nogil:
     cdef OpCursor ops
     cdef Operation op
-    cdef const char* problem = ops_begin(&ops, payload, n, count, 0)
+    cdef const char* problem = ops_begin(&ops, payload, n, count, 0, allowed)
     while problem == NULL and ops.left:
         problem = ops_next(&ops, &op)
     return problem
 
 
 cdef tuple op_tuple(const Operation* op):
-    return OP_NAMES[op.op], op.key[:op.klen], None if op.value == NULL else op.value[:op.vlen], op.seq
+    return OP_NAMES[op.op], op.key[:op.klen], None if op.value == NULL else op.value[:op.vlen], op.seq, op.keyspace
 
 
 def decode_operations(bytes payload not None, uint32_t count, uint64_t first_seq):
-    """Return [(name, key, value or None, seq)] of a log record's payload.
+    """Return [(name, key, value or None, seq, keyspace)] of a log record's payload.
 
     Raises CorruptionError if it does not hold exactly `count` operations.
     """
     cdef OpCursor ops
     cdef Operation op
     cdef Status st
-    cdef const char* problem = ops_begin(&ops, payload, len(payload), count, first_seq)
+    cdef const char* problem = ops_begin(&ops, payload, len(payload), count, first_seq, ANY_OPERATION)
     out = []
     while problem == NULL and ops.left:
         problem = ops_next(&ops, &op)
@@ -84,18 +84,20 @@ cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except 
     return 0
 
 
-cdef int batch_add(BatchC* b, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1:
-    cdef size_t n = op_size(op, klen, vlen)
+cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value,
+                   size_t vlen) except -1:
+    cdef size_t n = op_size(op, keyspace, klen, vlen)
     if b.writers or b.count == MAX_BATCH_COUNT or b.capacity - b.used < n:
         make_room(b, 1, n, b.capacity * 2 + n + 256)
-    op_encode(b.data + b.used, op, key, klen, value, vlen)
+    op_encode(b.data + b.used, op, keyspace, key, klen, value, vlen)
     b.used += n
     b.count += 1
     b.deletes += op != OP_PUT
+    b.keyspaces |= keyspace != 0
     return 0
 
 
-cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
+cdef int add_objects(BatchC* b, uint32_t keyspace, int op, object key, object value) except -1:
     """Adds an operation on two bytes-like objects; value is None for a delete."""
     cdef Py_buffer kb
     cdef Py_buffer vb
@@ -107,18 +109,41 @@ cdef int add_objects(BatchC* b, int op, object key, object value) except -1:
         if kb.len > MAX_KEY:
             refuse_key(key, kb.len)
         if value is None:
-            return batch_add(b, op, <const char*>kb.buf, kb.len, NULL, 0)
+            return batch_add(b, keyspace, op, <const char*>kb.buf, kb.len, NULL, 0)
         get_bytes_view(value, &vb)
         try:
             if <size_t>vb.len > limit:
                 if op == OP_DELETE_RANGE:
                     refuse_key(value, vb.len)
                 refuse_value(vb.len)
-            return batch_add(b, op, <const char*>kb.buf, kb.len, <const char*>vb.buf, vb.len)
+            return batch_add(b, keyspace, op, <const char*>kb.buf, kb.len, <const char*>vb.buf, vb.len)
         finally:
             PyBuffer_Release(&vb)
     finally:
         PyBuffer_Release(&kb)
+
+
+cdef int join_database(WriteBatch batch, HandleC* handle) except -1:
+    """Called when an operation names a keyspace: ids mean something in one database only."""
+    if batch.handle == NULL:
+        batch.handle = handle
+        handle.refs += 1
+    elif batch.handle != handle:
+        raise ValueError("the keyspace is of another database than the batch")
+    return 0
+
+
+cdef uint32_t keyspace_of(WriteBatch batch, object keyspace) except? 0:
+    """The id of `keyspace`, a Keyspace or None. The batch belongs to its database from now on."""
+    cdef HandleC* handle
+    if keyspace is None:
+        return batch.keyspace
+    if not isinstance(keyspace, Dependent):
+        raise TypeError(f"keyspace must be a Keyspace, not {type(keyspace).__name__}")
+    handle = (<Dependent>keyspace).handle
+    handle_check(handle)
+    join_database(batch, handle)
+    return keyspace.keyspace_id
 
 
 cdef inline int check_open(WriteBatch batch) except -1:
@@ -147,18 +172,23 @@ cdef class WriteBatch:
         if isinstance(engine, Dependent):
             self.handle = (<Dependent>engine).handle
             self.handle.refs += 1
+            self.keyspace = engine.keyspace_id
 
     def __dealloc__(self):
         handle_unref(self.handle)
         free(self.b.data)
 
-    def put(self, key, value):
-        """Add a put. Raises `ValueError` if the key exceeds 65535 bytes, the value 1 GiB, or the batch its limit.
+    def put(self, key, value, *, keyspace=None):
+        """Add a put, to `keyspace` or to the one that the batch was made by.
+
+        Raises `ValueError` if the key exceeds 65535 bytes, the value 1 GiB, or the batch its limit.
 
         >>> batch = lsmkv.WriteBatch()
         >>> batch.put(b"ada", b"1815")
+        >>> batch.put(b"ada", b"London", keyspace=db.keyspace("cities"))
         """
         cdef bytes k, v
+        cdef uint32_t space = keyspace_of(self, keyspace)
         check_open(self)
         if type(key) is bytes and type(value) is bytes:
             k = <bytes>key
@@ -167,31 +197,33 @@ cdef class WriteBatch:
                 refuse_key(key, len(k))
             if len(v) > MAX_VALUE:
                 refuse_value(len(v))
-            batch_add(&self.b, OP_PUT, k, len(k), v, len(v))
+            batch_add(&self.b, space, OP_PUT, k, len(k), v, len(v))
             return
         if value is None:
             raise TypeError("a value is bytes-like, not None")
-        add_objects(&self.b, OP_PUT, key, value)
+        add_objects(&self.b, space, OP_PUT, key, value)
 
-    def delete(self, key):
-        """Add a delete. A missing key is no error.
+    def delete(self, key, *, keyspace=None):
+        """Add a delete. A missing key is no error. `keyspace` is that of `put`.
 
         >>> batch = lsmkv.WriteBatch()
         >>> batch.delete(b"ada")
         """
+        cdef uint32_t space = keyspace_of(self, keyspace)
         check_open(self)
-        add_objects(&self.b, OP_DELETE, key, None)
+        add_objects(&self.b, space, OP_DELETE, key, None)
 
-    def delete_range(self, start, stop):
-        """Add a delete of the keys in [start, stop). It deletes nothing if stop <= start.
+    def delete_range(self, start, stop, *, keyspace=None):
+        """Add a delete of the keys in [start, stop). It deletes nothing if stop <= start. `keyspace` is that of `put`.
 
         >>> batch = lsmkv.WriteBatch()
         >>> batch.delete_range(b"a", b"b")
         """
         if start is None or stop is None:
             raise TypeError("delete_range needs two bytes-like bounds")
+        cdef uint32_t space = keyspace_of(self, keyspace)
         check_open(self)
-        add_objects(&self.b, OP_DELETE_RANGE, start, stop)
+        add_objects(&self.b, space, OP_DELETE_RANGE, start, stop)
 
     def clear(self):
         """Drop all operations. Raises `BufferError` while another thread writes the batch.
@@ -204,6 +236,7 @@ cdef class WriteBatch:
         self.b.used = 0
         self.b.count = 0
         self.b.deletes = 0
+        self.b.keyspaces = False
 
     def append(self, WriteBatch other not None):
         """Add the operations of another batch behind these.
@@ -214,6 +247,8 @@ cdef class WriteBatch:
         """
         cdef size_t n = other.b.used
         check_open(self)
+        if other.b.keyspaces:
+            join_database(self, other.handle)
         make_room(&self.b, other.b.count, n, self.b.used + n)
         if n == 0:
             return
@@ -221,6 +256,7 @@ cdef class WriteBatch:
         self.b.used += n
         self.b.count += other.b.count
         self.b.deletes += other.b.deletes
+        self.b.keyspaces |= other.b.keyspaces
 
     def write(self, *, sync=None):
         """Write the operations to the batch's database and drop them. If the write fails, the batch keeps them.

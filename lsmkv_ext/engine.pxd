@@ -1,5 +1,5 @@
 # The engine, the live side of a database. It owns the sequence numbers, the writer's turn, the logs and group commit, back
-# pressure, the reason why writes are refused, and the tree. The VersionSet owns the durable side (version, manifest, file
+# pressure, the reason why writes are refused, and the trees. The VersionSet owns the durable side (version, manifest, file
 # numbers) and publishes new levels to the engine. Users call the engine through a Store (lsmkv.DB); background threads call it
 # directly.
 #
@@ -17,6 +17,8 @@ from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.port.handle cimport HandleC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.forest cimport Forest
+from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.tree cimport Tree
 from lsmkv_ext.wal.sync_watermark cimport SyncWatermark
 from lsmkv_ext.wal.writer cimport LogWriter
@@ -50,9 +52,23 @@ ctypedef struct WriterTurn:     # tickets, in the order of asking. Changed with 
     pthread_cond_t freed
 
 
+cdef class Seen:                # what a write found when it read its key
+    cdef ReadState state
+    cdef uint64_t snapshot
+
+
+cdef class WriteCondition:      # of a batch; checked in one step with the write
+    cdef bint holds(self) noexcept      # allocates nothing and keeps the GIL
+
+
 cdef class Engine:
     cdef HandleC* handle        # owned by reference
-    cdef readonly Tree tree
+    cdef readonly Forest forest
+    cdef readonly Tree tree     # of the default keyspace
+    cdef readonly str path
+    cdef uint64_t seed
+    cdef uint64_t buffered      # bytes in the active memtables
+    cdef public uint64_t capacity       # from so many on they are rotated
     cdef readonly LogWriter log         # in use; None: no log
     cdef list old_logs          # logs of immutable memtables, oldest first; synced before the one in use. Replaced, never changed
     cdef SyncWatermark watermark        # the file SYNCED, for the log in use; None: the log's head has the offset
@@ -90,8 +106,12 @@ cdef class Engine:
     # Whether to retry the write that failed with *st: it frees space, and the reserve was released for it.
     cdef bint has_reserve(self, bint frees, const Status* st) except -1
     # The caller has checked that the engine is writable, and nothing has run since that could close it. `sync` is a SyncWish.
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1
-    cdef int write_payload(self, const BatchC* b, int sync) except -1
+    # With `seen` it writes only if the key has not changed since. Returns whether it wrote.
+    cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync,
+                       Seen seen=*) except -1
+    # Returns whether it wrote: always, but for a condition that does not hold.
+    cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=*) except -1
+    cdef int check_keyspaces(self, const BatchC* b) except -1
     # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. `end` gets the end of the record.
     # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1

@@ -7,12 +7,16 @@ from libc.errno cimport EDQUOT, ENOSPC
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
-    OP_PUT, OpCursor, Operation, WriteBatch, op_encode, op_size, ops_begin, ops_next, refuse_sync,
+    ANY_OPERATION, OP_PUT, OpCursor, Operation, WriteBatch, op_encode, op_size, ops_begin, ops_next, refuse_sync,
 )
-from lsmkv_ext.cache.row_cache cimport row_cache_resize
+from lsmkv_ext.cache.row_cache cimport row_cache_free, row_cache_resize
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.memtable.apply cimport mem_apply
-from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_prefetch, mem_reserve
+from lsmkv_ext.memtable.arena cimport MemEntry
+from lsmkv_ext.memtable.memtable cimport (
+    MemC, Memtable, mem_covering_seq, mem_find, mem_insert, mem_prefetch, mem_reserve,
+)
+from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots, slots_find
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
@@ -35,7 +39,7 @@ from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
-from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
+from lsmkv_ext.errors import ClosedError, Error, KeyspaceError, ReadOnlyError
 from lsmkv_ext.errors import IOError as LsmIOError
 
 cdef object logger = logging.getLogger("lsmkv")
@@ -57,20 +61,29 @@ cdef enum:
 
 # --- batches (nogil) ----------------------------------------------------------------------------------------------------
 
-cdef int insert_operations(MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
-                           Status* st) noexcept nogil:
+cdef int insert_operations(const MemSlots* slots, const char* payload, size_t n, uint32_t count, uint64_t seq,
+                           uint64_t seed, uint64_t* grown, Status* st) noexcept nogil:
+    """Inserts into the memtables. Every keyspace in the payload exists. `grown` gets the bytes that they grew by."""
     cdef OpCursor ops
     cdef Operation op
-    cdef const char* problem = ops_begin(&ops, payload, n, count, seq)
+    cdef MemSlot* slot = slots.items
+    cdef uint64_t before
+    cdef const char* problem = ops_begin(&ops, payload, n, count, seq, ANY_OPERATION)
     while problem == NULL and ops.left:
         problem = ops_next(&ops, &op)
-        if problem == NULL and mem_apply(m, &op, seed) != 0:
+        if problem != NULL:
+            break
+        if op.keyspace != slot.keyspace:
+            slot = slots_find(slots, op.keyspace)
+        before = slot.memtable.used
+        if mem_apply(slot.memtable, &op, seed) != 0:
             return fail_memory(st, b"memtable")
+        grown[0] += slot.memtable.used - before
     return ST_OK if problem == NULL else fail_corrupt(st, problem, 0, 0)
 
 
-cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_t count, uint64_t seq, uint64_t seed,
-                      Status* st) noexcept nogil:
+cdef int write_record(LogC* log, const MemSlots* slots, const char* payload, size_t n, uint32_t count, uint64_t seq,
+                      uint64_t seed, uint64_t* grown, Status* st) noexcept nogil:
     cdef char* place
     if log != NULL:
         place = log_reserve(log, n, st)
@@ -79,11 +92,27 @@ cdef int write_record(LogC* log, MemC* m, const char* payload, size_t n, uint32_
         memcpy(place, payload, n)
         if log_commit(log, n, seq, count, st) != ST_OK:
             return st.code
-    return insert_operations(m, payload, n, count, seq, seed, st)
+    return insert_operations(slots, payload, n, count, seq, seed, grown, st)
 
 
 cdef inline bint wants_sync(Engine self, int sync) noexcept:
     return self.sync_default if sync == SYNC_AS_DEFAULT else sync
+
+
+cdef bint unchanged(Tree tree, const char* key, size_t klen, uint64_t hash, Seen seen) noexcept:
+    """Whether nothing was written to the key since. A rotation, flush or ingest in between counts as a change: then the newer
+    entries may be anywhere."""
+    cdef MemEntry* e
+    if tree.state is not seen.state:
+        return False
+    e = mem_find(tree.active.c, key, klen, hash, MAX_SEQ)
+    if e != NULL and e.seq > seen.snapshot:
+        return False
+    return mem_covering_seq(tree.active.c, key, klen, MAX_SEQ) <= seen.snapshot
+
+
+cdef int refuse_dropped() except -1:
+    raise KeyspaceError("the keyspace was dropped")
 
 
 cdef int sync_log(LogC* log, uint64_t offset, Status* st) noexcept:
@@ -100,7 +129,11 @@ cdef class Engine:
         pthread_mutex_init(&self.turn.mutex, NULL)
         pthread_cond_init(&self.turn.freed, NULL)
         self.handle.closed = True
+        self.path = path
+        self.seed = seed
         self.tree = Tree(path, seed)
+        self.forest = Forest(self.tree)
+        self.capacity = <uint64_t>-1
         self.old_logs = []
         self.obsolete_logs = []
 
@@ -109,11 +142,20 @@ cdef class Engine:
         pthread_mutex_destroy(&self.turn.mutex)
         pthread_cond_destroy(&self.turn.freed)
 
-    def start(self, levels, memtables, LogWriter log, uint64_t last_seq, *, bint readonly=False, bint sync_default=False,
+    def new_tree(self, uint32_t keyspace, Memtable memtable=None):
+        """A tree for a keyspace that is being created. It is one of the engine's trees once an edit with it is published, or
+        from the start on."""
+        cdef Tree tree = Tree(self.path, self.seed, keyspace, self.tree.row_cache)
+        if memtable is not None:
+            tree.install(ReadState([memtable], [], self.seed))
+        return tree
+
+    def start(self, trees, states, LogWriter log, uint64_t last_seq, *, bint readonly=False, bint sync_default=False,
               SyncWatermark watermark=None, old_logs=()):
-        """Opens the engine. `memtables` are newest first, [0] is the active one; `log` is None without logging; `old_logs` are
-        the logs of the other memtables, oldest first."""
-        self.tree.install(ReadState(memtables, levels, self.tree.seed))
+        """Opens the engine with `trees`, the default one first, and a ReadState for each. `log` is None without logging;
+        `old_logs` are the logs of immutable memtables, oldest first."""
+        self.forest.replace(list(trees), states)
+        self.buffered = self.forest.buffered()
         self.log = log
         self.old_logs = list(old_logs)
         self.watermark = watermark
@@ -130,23 +172,34 @@ cdef class Engine:
 
     def adopt(self, Engine other not None):
         """Takes over the state of `other`, of a later moment or of another database at the same path. Read-only engines only."""
-        cdef ReadState _state = self.tree.state
-        self.tree.install(other.tree.state)
+        cdef Tree tree, known
+        cdef list old = self.forest.trees
+        cdef list trees = []
+        mine = {tree.keyspace: tree for tree in old if tree is self.tree or self.seed == other.seed}
+        for tree in other.forest.trees:
+            known = mine.get(tree.keyspace)
+            trees.append(Tree(self.path, other.seed, tree.keyspace, self.tree.row_cache) if known is None else known)
+        self.forest.replace(trees, [tree.state for tree in other.forest.trees])
+        self.seed = other.seed
+        for tree in old:
+            if tree not in trees:
+                tree.close()        # dropped meanwhile
         self.handle.visible = other.handle.visible
 
-    # --- new states of the tree ------------------------------------------------------------------------------------------
+    # --- new states of the trees -----------------------------------------------------------------------------------------
 
-    def prepare(self, levels, drop=(), uint64_t last_seq=0):
-        """Makes the state that `publish` installs: `levels`, without the memtables in `drop`, which are flushed, and their logs.
-        `last_seq` is that of ingested tables. A rotation in between updates it. The caller holds VersionSet.lock."""
-        cdef Tree tree = self.tree
-        cdef ReadState base = None
+    def prepare(self, list trees, dict levels, drop=(), uint64_t last_seq=0):
+        """Makes the states that `publish` installs. `trees` are all that there will be, `levels` the new levels of some by
+        keyspace; memtables in `drop` are flushed, and they and their logs go. `last_seq` is that of ingested tables. A rotation
+        in between updates it. The caller holds VersionSet.lock, and the writer's turn if it creates or drops a keyspace."""
+        cdef uint64_t seen = self.forest.changes + 1
+        cdef uint64_t oldest
         cdef list logs = None
         cdef list obsolete = None
-        while base is not tree.state:       # an allocation may run a finalizer that rotates
-            base = tree.state
-            tree.prepare(levels, drop)
-            oldest = min((memtable.number for memtable in tree.next_state.memtables if memtable.number), default=0)
+        while seen != self.forest.changes:        # an allocation may run a finalizer that rotates
+            seen = self.forest.changes
+            self.forest.prepare(trees, levels, drop, last_seq)
+            oldest = self.forest.oldest_number(True)
             logs = [log for log in self.old_logs if oldest and log.number >= oldest]
             obsolete = self.obsolete_logs + [log.number for log in self.old_logs if log not in logs]
         self.next_old_logs = logs
@@ -155,9 +208,8 @@ cdef class Engine:
 
     def publish(self):
         """Installs what `prepare` made. The edit is durable by now, so nothing here may fail or allocate."""
-        cdef ReadState _state = self.tree.state         # freed on return, after the last assignment
-        cdef list _logs = self.old_logs
-        self.tree.publish()
+        cdef list _logs = self.old_logs         # freed on return, after the last assignment
+        self.forest.publish()
         self.old_logs = self.next_old_logs
         self.obsolete_logs = self.next_obsolete_logs
         self.next_old_logs = None
@@ -167,23 +219,25 @@ cdef class Engine:
 
     def discard(self):
         """Drops what `prepare` made."""
-        self.tree.discard()
+        self.forest.discard()
         self.next_old_logs = None
         self.next_obsolete_logs = None
 
-    def rotate(self, Memtable memtable not None, LogWriter log):
-        """Installs a new active memtable and its log; the old memtable becomes immutable. If this raises, nothing has changed.
-        The caller holds the writer's turn and VersionSet.lock."""
+    def rotate(self, dict memtables, uint64_t number, LogWriter log):
+        """Installs new active memtables, by keyspace, and their log `number`; the old ones become immutable. A keyspace without
+        a new one has an empty memtable, which stays. If this raises, nothing has changed. The caller holds the writer's turn
+        and VersionSet.lock."""
         cdef list logs, next_old_logs
         cdef LogWriter previous = self.log
         handle_check(self.handle)
-        if memtable.number <= self.tree.active.number:
-            raise Error(f"log {memtable.number} cannot follow log {self.tree.active.number}")
+        if number <= self.tree.active.number:
+            raise Error(f"log {number} cannot follow log {self.tree.active.number}")
         replaced = [] if previous is None else [previous]
         logs = self.old_logs + replaced
         next_old_logs = None if self.next_old_logs is None else self.next_old_logs + replaced
-        self.tree.rotate(memtable)
+        self.forest.rotate(memtables, number)
         # Nothing fails from here on.
+        self.buffered = self.forest.buffered()
         self.old_logs = logs
         self.next_old_logs = next_old_logs
         self.log = log
@@ -215,10 +269,7 @@ cdef class Engine:
 
     def set_row_cache(self, size_t limit):
         """Bytes that the row cache may hold; 0 keeps none."""
-        row_cache_resize(&self.tree.row_cache, limit)
-
-    def set_shadow_period(self, uint64_t period):
-        self.tree.counters.shadow_period = period
+        row_cache_resize(&self.tree.row_cache.c, limit)
 
     # --- whether writes are refused --------------------------------------------------------------------------------------
 
@@ -231,7 +282,7 @@ cdef class Engine:
         self.writable = False
         if self.on_refused is not None:
             self.on_refused()
-        logger.error("%s: read-only from now on: %s", self.tree.path, error)
+        logger.error("%s: read-only from now on: %s", self.path, error)
 
     def require_writable(self):
         """Raises ClosedError or ReadOnlyError if a write would, but lets the last flush through."""
@@ -273,7 +324,8 @@ cdef class Engine:
         if self.watermark is not None:
             self.watermark.close()
             self.watermark = None
-        self.tree.close()
+        self.forest.close()
+        row_cache_free(&self.tree.row_cache.c)
         self.log = None
         self.old_logs = []
         self.next_old_logs = None
@@ -296,19 +348,41 @@ cdef class Engine:
 
     @property
     def active(self):
-        """The memtable that takes the writes; None before the start and when closed."""
+        """The memtable of the default keyspace that takes the writes; None before the start and when closed."""
         return self.tree.active
 
     @property
+    def log_number(self):
+        """The number of the log that takes the writes, or would if there was one."""
+        handle_check(self.handle)
+        return self.tree.active.number
+
+    @property
+    def empty(self):
+        """Whether nothing was written since the last rotation."""
+        cdef Tree tree
+        handle_check(self.handle)
+        for tree in self.forest.trees:
+            if not tree.active.empty:
+                return False
+        return True
+
+    @property
     def memtables(self):
-        """Newest first; the active one leads."""
-        cdef ReadState state = self.tree.state
-        return [] if state is None else list(state.memtables)
+        """Of all trees; those of a tree newest first, the active one leads."""
+        cdef Tree tree
+        return [memtable for tree in self.forest.trees if tree.state is not None for memtable in tree.state.memtables]
 
     @property
     def immutables(self):
-        """The memtables that wait for their flush, newest first."""
-        return self.memtables[1:]
+        """The memtables that wait for their flush."""
+        cdef Tree tree
+        return [memtable for tree in self.forest.trees if tree.state is not None for memtable in tree.state.memtables[1:]]
+
+    @property
+    def unflushed(self):
+        """The numbers of the logs, newest first, whose memtables wait for their flush."""
+        return sorted({memtable.number for memtable in self.immutables}, reverse=True)
 
     @property
     def logs(self):
@@ -324,9 +398,9 @@ cdef class Engine:
         """Calls that may have released the GIL."""
         return self.handle.inflight
 
-    def counters(self):
-        """The raw counters by name; `lsmkv.stats.metrics` interprets them."""
-        cdef dict out = self.tree.counters_by_name()
+    def counters(self, Tree tree not None):
+        """The raw counters of a tree by name, with those of the whole database; `lsmkv.stats.metrics` interprets them."""
+        cdef dict out = tree.counters()
         out.update(self.writes)
         out.update(self.handle.reads)
         logs = self.logs
@@ -335,7 +409,9 @@ cdef class Engine:
         return out
 
     def reset_counters(self):
-        counters_reset(&self.tree.counters)
+        cdef Tree tree
+        for tree in self.forest.trees:
+            counters_reset(&tree.lookups)
         memset(&self.writes, 0, sizeof(self.writes))
         memset(&self.handle.reads, 0, sizeof(self.handle.reads))
 
@@ -381,7 +457,7 @@ cdef class Engine:
             if self.refill_reserve is not None:
                 self.refill_reserve()
             if self.reserve_used:
-                raise LsmIOError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; deletes are still accepted", self.tree.path)
+                raise LsmIOError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}; deletes are still accepted", self.path)
         if self.stopped:
             section_refuse()
             began = lsm_now_ns()
@@ -418,7 +494,7 @@ cdef class Engine:
         section_enter()
         try:
             self.check_writable()
-            if self.tree.active.c.used >= self.tree.active.capacity:
+            if self.buffered >= self.capacity:
                 self.on_full(frees)
                 self.check_writable()
             ready = True
@@ -434,7 +510,7 @@ cdef class Engine:
         writers. `keep_turn`: the caller will release the GIL, so it also holds the turn on return."""
         if self.held:
             self.throttle(footprint, frees)
-        if self.turn.drawn != self.turn.served or self.tree.active.c.used >= self.tree.active.capacity:
+        if self.turn.drawn != self.turn.served or self.buffered >= self.capacity:
             return self.make_room(keep_turn, frees)
         if keep_turn:
             self.turn.drawn += 1        # the turn is free, as checked above
@@ -445,31 +521,39 @@ cdef class Engine:
             return False
         return self.release_reserve()
 
-    cdef int write_one(self, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync) except -1:
+    cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync,
+                       Seen seen=None) except -1:
         cdef Status st
         cdef LogC* log
         cdef MemC* m
         cdef char* place
         cdef size_t n
-        cdef uint64_t hash, end = 0
-        hash = xxh3(key, klen, self.tree.seed)
-        mem_prefetch(self.tree.active.c, hash)
+        cdef uint64_t hash, before, end = 0
+        if tree.state is None:
+            refuse_dropped()
+        hash = xxh3(key, klen, self.seed)
+        mem_prefetch(tree.active.c, hash)
         self.begin_write(klen + vlen, False, op != OP_PUT)
-        m = self.tree.active.c
+        if tree.state is None:
+            refuse_dropped()
+        if seen is not None and not unchanged(tree, key, klen, hash, seen):
+            return 0
+        m = tree.active.c
+        before = m.used
         if mem_reserve(m, klen, vlen) != 0:
             raise MemoryError("memtable")
         if self.log is not None:
             log = self.log.c
             status_clear(&st)
-            n = op_size(op, klen, vlen)
+            n = op_size(op, tree.keyspace, klen, vlen)
             place = log_reserve(log, n, &st)
             if place != NULL:
-                op_encode(place, op, key, klen, value, vlen)
+                op_encode(place, op, tree.keyspace, key, klen, value, vlen)
                 log_commit(log, n, self.handle.visible + 1, 1, &st)
             if st.code != ST_OK:
                 if self.has_reserve(op != OP_PUT, &st):
                     self.check_writable()
-                    return self.write_one(op, key, klen, value, vlen, sync)
+                    return self.write_one(tree, op, key, klen, value, vlen, sync, seen)
                 raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
@@ -477,6 +561,7 @@ cdef class Engine:
             refuse_sync()
         mem_insert(m, key, klen, value, vlen, self.handle.visible + 1, op, hash)
         self.handle.visible += 1
+        self.buffered += m.used - before
         self.writes.bytes_written += klen + vlen
         if op == OP_PUT:
             self.writes.puts += 1
@@ -484,9 +569,9 @@ cdef class Engine:
             self.writes.deletes += 1
         if wants_sync(self, sync):
             self.sync_to(end)
-        return 0
+        return 1
 
-    cdef int write_payload(self, const BatchC* b, int sync) except -1:
+    cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=None) except -1:
         cdef uint64_t end = 0
         cdef bint large = b.used >= LARGE_BATCH
         if sync == SYNC_YES and self.log is None:
@@ -495,48 +580,68 @@ cdef class Engine:
             # Nothing to write, but a sync also covers what was written before.
             if wants_sync(self, sync):
                 self.sync()
-            return 0
-        self.begin_write(b.used, large, b.deletes == b.count)
-        while self.apply_payload(b, large, &end):
-            self.check_writable()
+            return 1
+        while True:
             self.begin_write(b.used, large, b.deletes == b.count)
+            if condition is not None and not condition.holds():
+                if large:
+                    self.end_turn()
+                return 0
+            if not self.apply_payload(b, large, &end):
+                break
+            self.check_writable()
         if wants_sync(self, sync):
             self.sync_to(end)
+        return 1
+
+    cdef int check_keyspaces(self, const BatchC* b) except -1:
+        """Raises KeyspaceError if an operation names a keyspace that was dropped."""
+        cdef OpCursor ops
+        cdef Operation op
+        ops_begin(&ops, b.data, b.used, b.count, 0, ANY_OPERATION)
+        while ops.left:
+            ops_next(&ops, &op)
+            if slots_find(&self.forest.slots, op.keyspace) == NULL:
+                refuse_dropped()
         return 0
 
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1:
         cdef Status st
         cdef LogC* log = NULL
-        cdef MemC* m
+        cdef MemSlots slots = self.forest.slots
         cdef uint64_t seq
-        cdef uint64_t seed = self.tree.seed
+        cdef uint64_t seed = self.seed
+        cdef uint64_t grown = 0
         cdef size_t n = b.used
         cdef uint32_t count = b.count
         cdef const char* payload = b.data
         cdef LogWriter writer
-        cdef Memtable memtable
         status_clear(&st)
         writer = self.log
-        memtable = self.tree.active
-        m = memtable.c
         if writer is not None:
             log = writer.c
         seq = self.handle.visible + 1
-        if large:
-            self.handle.inflight += 1
-            with nogil:
-                write_record(log, m, payload, n, count, seq, seed, &st)
-            self.handle.inflight -= 1
-            self.end_turn()
-        else:
-            write_record(log, m, payload, n, count, seq, seed, &st)
+        try:
+            if b.keyspaces:
+                self.check_keyspaces(b)
+            self.handle.inflight += large
+            if large:
+                with nogil:
+                    write_record(log, &slots, payload, n, count, seq, seed, &grown, &st)
+            else:
+                write_record(log, &slots, payload, n, count, seq, seed, &grown, &st)
+            self.handle.inflight -= large
+        finally:
+            if large:
+                self.end_turn()
+        self.buffered += grown
         if st.code != ST_OK:
             if self.has_reserve(b.deletes == count, &st):
                 return 1
             if st.code != ST_IO:
                 # The record is in the log, but only partly in the memtable: a reopen would find more than readers see.
                 self.refuse(MemoryError("out of memory while a batch was inserted into the memtable"))
-            raise_status(&st, self.tree.path if writer is None else writer.path)
+            raise_status(&st, self.path if writer is None else writer.path)
         self.handle.visible = seq + count - 1
         self.writes.batches += 1
         self.writes.puts += count - b.deletes
@@ -551,7 +656,7 @@ cdef class Engine:
         """Writes inside `exclusive()`, so that nothing comes between a read and this write. Does not sync."""
         cdef uint64_t end = 0
         self.check_writable()
-        if self.tree.active.c.used >= self.tree.active.capacity:
+        if self.buffered >= self.capacity:
             self.on_full(batch.b.deletes == batch.b.count)
             self.check_writable()
         while self.apply_payload(&batch.b, False, &end):
@@ -588,6 +693,17 @@ cdef class Engine:
                 self.refuse(error)
                 raise
         return 0
+
+
+cdef class Seen:
+    """What a write found when it read its key."""
+
+
+cdef class WriteCondition:
+    """What must hold for a batch to be written."""
+
+    cdef bint holds(self) noexcept:
+        return True
 
 
 cdef class Exclusive:

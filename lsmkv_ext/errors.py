@@ -50,6 +50,18 @@ class CorruptionError(Error):
         super().__init__(message + where)
 
 
+class FormatError(Error):
+    """A newer release of lsmkv wrote the file, or it needs a codec that is not installed. Carries the `file`.
+
+    >>> issubclass(lsmkv.FormatError, lsmkv.CorruptionError)
+    False
+    """
+
+    def __init__(self, message: str, file: str | None = None) -> None:
+        self.file = file
+        super().__init__(message if file is None else f"{message} ({file})")
+
+
 class ClosedError(Error, RuntimeError):
     """The database, snapshot or iterator is closed.
 
@@ -97,6 +109,28 @@ class IteratorInvalidError(Error):
     Traceback (most recent call last):
     ...
     lsmkv_ext.errors.IteratorInvalidError: the cursor is on no entry
+    """
+
+
+class KeyspaceError(Error):
+    """There is no such keyspace, or it was dropped.
+
+    >>> db.keyspace("users", create=False)
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.KeyspaceError: there is no keyspace 'users'
+    """
+
+
+class ConflictError(Error):
+    """Something that a transaction read has changed since it began. Nothing was written; run the transaction again.
+
+    >>> with db.transaction() as tx:
+    ...     tx.put(b"ada", b"%d" % tx.get(b"n", default=0))
+    ...     db.put(b"n", b"1")
+    Traceback (most recent call last):
+    ...
+    lsmkv_ext.errors.ConflictError: something that the transaction read has changed since it began
     """
 
 

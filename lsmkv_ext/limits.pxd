@@ -5,7 +5,9 @@ from libc.stdint cimport uint64_t
 cdef extern from *:
     """
     #define LSM_MAX_SEQ (1ULL << 62)
+    #define LSM_MAX_KEYSPACE 0xFFFFFFFFull
     """
+    const uint64_t MAX_KEYSPACE "LSM_MAX_KEYSPACE"
     const uint64_t MAX_SEQ "LSM_MAX_SEQ"    # sequence numbers are below it
 
 cpdef enum:

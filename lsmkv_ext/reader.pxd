@@ -16,8 +16,17 @@ cdef class Reader(Dependent):
     cdef ReadState held         # None: closed
     cdef uint64_t held_seq      # entries with larger sequence numbers are invisible
     cdef ReadState open_state(self, uint64_t* snapshot)
+    cdef list pin_states(self, uint64_t* snapshot)
     cdef int report_seek_debt(self) except -1
+
+
+# The value or `default`. `row_key` is the key as an object that the row cache may keep, or None.
+cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
+                         object default, bint fill_cache, bint expect_hit)
 
 
 cdef class SnapshotBase(Reader):
     cdef Reader source          # the database; the reference keeps it open
+    cdef list states            # [(tree, state)] of all keyspaces at this moment; None: closed
+    cdef int take_moment(self, Reader source, SnapshotBase moment) except -1
+    cdef int turn_to(self, Tree tree) except -1

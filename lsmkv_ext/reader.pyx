@@ -18,7 +18,7 @@ from lsmkv_ext.read.lookup cimport ABSENT, FOUND, Lookup, prefetch_lookup, probe
 from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
 from lsmkv_ext.table.reader cimport ReadContext, table_unpin
 
-from lsmkv_ext.errors import ClosedError
+from lsmkv_ext.errors import ClosedError, KeyspaceError
 
 cdef object MISSING = object()
 
@@ -29,6 +29,10 @@ cdef bint expects_hit(object expect) except -1:
     if expect == "hit":
         return True
     raise ValueError(f'expect must be "hit" or None, not {expect!r}')
+
+
+cdef int refuse_dropped() except -1:
+    raise KeyspaceError("the keyspace was dropped")
 
 
 cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:
@@ -51,7 +55,7 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
     rc.fill_cache = fill_cache
     status_clear(&st)
     self.handle.inflight += 1
-    probe_tables(&state.c, q, &rc, &self.tree.counters, &st)
+    probe_tables(&state.c, q, &rc, &self.tree.lookups, &st)
     self.handle.inflight -= 1
     self.handle.reads.cache_hits += rc.cache_hits
     if rc.disk_reads:
@@ -64,8 +68,8 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
     if q.pinned != NULL:
         table_unpin(q.owner, q.pinned)
     # A disk read releases the GIL: the levels may be others by now, or the database closed.
-    if row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.sets != NULL:
-        row_cache_offer(&self.tree.row_cache, q.hash, row_key, value, generation)
+    if row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.c.sets != NULL:
+        row_cache_offer(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt, row_key, value, generation)
     return value
 
 
@@ -79,22 +83,22 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     q.klen = klen
     q.trace = NULL
     q.hash = xxh3(key, klen, state.c.seed)
-    row_cache_prefetch(&self.tree.row_cache, q.hash)
-    prefetch_lookup(&state.c, &q, self.tree.row_cache.sets == NULL or self.tree.row_cache.bypassed)
+    row_cache_prefetch(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt)
+    prefetch_lookup(&state.c, &q, self.tree.row_cache.c.sets == NULL or self.tree.row_cache.c.bypassed)
     q.snapshot = snapshot
     q.skip_bottom_filter = expect_hit
-    answer = probe_memtables(&state.c, &q, &self.tree.counters)
+    answer = probe_memtables(&state.c, &q, &self.tree.lookups)
     if answer == FOUND:
         return PyBytes_FromStringAndSize(q.value, q.vlen)
     if answer != ABSENT:
         return default
-    if (self.tree.row_cache.sets == NULL or row_key is None or state is not self.tree.state
-            or not row_cache_worth_probing(&self.tree.row_cache)):
+    if (self.tree.row_cache.c.sets == NULL or row_key is None or state is not self.tree.state
+            or not row_cache_worth_probing(&self.tree.row_cache.c)):
         return get_from_tables(self, state, &q, None, default, fill_cache)
-    row = row_cache_find(&self.tree.row_cache, q.hash, key, klen, self.tree.generation)
+    row = row_cache_find(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt, key, klen, self.tree.generation)
     if row != NULL:
-        lsm_count(&self.tree.counters.row_hits, 1)
-        lsm_count(&self.tree.counters.gets_found, 1)
+        lsm_count(&self.tree.lookups.row_hits, 1)
+        lsm_count(&self.tree.lookups.gets_found, 1)
         return <object>row
     return get_from_tables(self, state, &q, row_key, default, fill_cache)
 
@@ -111,6 +115,8 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, bin
             handle_check(self.handle)
             snapshot = self.handle.visible
             state = self.tree.state
+            if state is None:
+                refuse_dropped()
         return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
                             fill_cache, expect_hit)
     if isinstance(key, str):
@@ -152,7 +158,7 @@ cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys
     memset(&rc, 0, sizeof(rc))
     rc.fill_cache = True
     status_clear(&st)
-    counters_start(local, &self.tree.counters)
+    counters_start(local, &self.tree.lookups)
     for i in range(n):
         queries[i].key = PyBytes_AS_STRING(keys[i])
         queries[i].klen = PyBytes_GET_SIZE(keys[i])
@@ -165,7 +171,7 @@ cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys
             probe_many(&state.c, queries, n, &rc, local, &st)
         self.handle.inflight -= 1
         read_state_drain(&state.c)
-        counters_add(&self.tree.counters, local)
+        counters_add(&self.tree.lookups, local)
         self.handle.reads.cache_hits += rc.cache_hits
         count_disk(self.handle, &rc)
         if st.code != ST_OK:
@@ -192,11 +198,17 @@ cdef class Reader(Dependent):
         handle_check(self.handle)
         if not self.pinned:
             snapshot[0] = self.handle.visible
+            if self.tree.state is None:
+                refuse_dropped()
             return self.tree.state
         if self.held is None:
             raise ClosedError("the snapshot is closed")
         snapshot[0] = self.held_seq
         return self.held
+
+    cdef list pin_states(self, uint64_t* snapshot):
+        """[(tree, state)] of all keyspaces, and in `snapshot` the sequence number, of one moment. Raises as open_state does."""
+        return [(self.tree, self.open_state(snapshot))]
 
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
         """Return the value of `key`, or `default` if it is missing.
@@ -298,14 +310,35 @@ cdef class Reader(Dependent):
 cdef class SnapshotBase(Reader):
     """One state of a database, for as long as it is held."""
 
-    def __init__(self, Reader source not None):
+    def __init__(self, Reader source not None, SnapshotBase moment=None):
+        """`moment`: another snapshot of the database, whose state it shows."""
         if self.source is not None:
             raise TypeError("a snapshot is made once")
+        if moment is None:
+            self.states = source.pin_states(&self.held_seq)
+        else:
+            self.take_moment(source, moment)
         self.pinned = True
-        self.held = source.open_state(&self.held_seq)
-        self.tree = source.tree
+        self.turn_to(source.tree)
         self.source = source
         self.join(source.handle)
+
+    cdef int take_moment(self, Reader source, SnapshotBase moment) except -1:
+        if source.handle != moment.handle:
+            raise ValueError("the keyspace is of another database than the snapshot")
+        if moment.states is None:
+            raise ClosedError("the snapshot is closed")
+        self.states = moment.states
+        self.held_seq = moment.held_seq
+        return 0
+
+    cdef int turn_to(self, Tree tree) except -1:
+        for each, state in self.states:
+            if each is tree:
+                self.tree = tree
+                self.held = state
+                return 0
+        raise KeyspaceError("the keyspace was created after the snapshot, or dropped before it")
 
     def __dealloc__(self):
         # Off the list before `source` goes: this may be the last reference to the database, and its close walks the list.
@@ -313,6 +346,7 @@ cdef class SnapshotBase(Reader):
 
     cdef void release(self) noexcept:
         self.held = None
+        self.states = None
 
     @property
     def sequence(self):

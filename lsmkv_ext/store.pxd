@@ -5,6 +5,7 @@
 
 from lsmkv_ext.engine cimport Engine
 from lsmkv_ext.reader cimport Reader
+from lsmkv_ext.tree cimport Tree
 
 
 cdef class Store(Reader):

@@ -1,5 +1,6 @@
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport uint64_t
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, refuse_key, refuse_value
 from lsmkv_ext.engine cimport sync_wish
@@ -18,20 +19,44 @@ cdef bytes range_bound(object key):
 cdef class Store(Reader):
     """A `Reader` that also writes. `lsmkv.open` returns its subclass `lsmkv.DB`."""
 
-    def _bind(self, Engine engine not None):
-        """Reads and writes go to `engine` from now on."""
+    def _bind(self, Engine engine not None, Tree tree not None):
+        """Reads and writes go to `tree` of `engine` from now on."""
         handle_unref(self.handle)
         self.handle = engine.handle
         self.handle.refs += 1
         self.engine = engine
-        self.tree = engine.tree
+        self.tree = tree
 
     @property
     def _engine(self):
         return self.engine
 
+    @property
+    def _live(self):
+        return self.tree
+
     def _check_open(self):
         handle_check(self.handle)
+
+    @property
+    def keyspace_id(self):
+        """The id of the keyspace; that of the default one is 0.
+
+        >>> db.keyspace_id
+        0
+        """
+        return 0 if self.tree is None else self.tree.keyspace
+
+    cdef list pin_states(self, uint64_t* snapshot):
+        cdef list states = None
+        cdef uint64_t seen
+        handle_check(self.handle)
+        while states is None or seen != self.engine.forest.changes:     # making the list may run a finalizer
+            seen = self.engine.forest.changes
+            states = [(tree, tree.state) for tree in self.engine.forest.trees]
+            handle_check(self.handle)
+        snapshot[0] = self.handle.visible
+        return states
 
     @property
     def closed(self):
@@ -85,13 +110,14 @@ cdef class Store(Reader):
             refuse_key(key, PyBytes_GET_SIZE(k))
         if op == OP_DELETE:
             self.check_writable()
-            return self.engine.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
+            return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
         get_bytes_view(value, &vb)
         try:
             if vb.len > MAX_VALUE:
                 refuse_value(vb.len)
             self.check_writable()
-            return self.engine.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len, sync)
+            return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len,
+                                         sync)
         finally:
             PyBuffer_Release(&vb)
 
@@ -118,7 +144,7 @@ cdef class Store(Reader):
                 refuse_key(key, klen)
             if vlen > MAX_VALUE:
                 refuse_value(vlen)
-            self.engine.write_one(OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, wish)
+            self.engine.write_one(self.tree, OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, wish)
             return
         self.write_op(OP_PUT, key, value, wish)
 
@@ -144,14 +170,15 @@ cdef class Store(Reader):
         cdef bytes first = range_bound(start)
         cdef bytes last = range_bound(stop)
         if first < last:
-            batch_add(&batch.b, OP_DELETE_RANGE, first, len(first), last, len(last))
+            batch_add(&batch.b, self.tree.keyspace, OP_DELETE_RANGE, first, len(first), last, len(last))
         self.check_writable()
         self.engine.write_payload(&batch.b, wish)
 
     def write(self, WriteBatch batch not None, *, sync=None):
         """Apply the operations of `batch` in their order: all of them or none, for readers and after a crash.
 
-        The batch keeps its operations. `sync` and errors are those of `put`.
+        The batch keeps its operations. `sync` and errors are those of `put`. A keyspace takes only batches of its own
+        `write_batch`.
 
         >>> batch = lsmkv.WriteBatch()
         >>> batch.put(b"ada", b"1815")
@@ -159,6 +186,10 @@ cdef class Store(Reader):
         """
         cdef int wish = sync_wish(sync)
         self.check_writable()
+        if batch.b.keyspaces and batch.handle != self.handle:
+            raise ValueError("the batch names keyspaces of another database")
+        if self.tree.keyspace and batch.keyspace != self.tree.keyspace:
+            raise ValueError("the batch was not made by write_batch() of this keyspace")
         batch.b.writers += 1
         try:
             self.engine.write_payload(&batch.b, wish)

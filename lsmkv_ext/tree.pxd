@@ -1,32 +1,48 @@
 # The memtables and levels of one keyspace: the active memtable, the current ReadState, the row cache and the counters of lookups.
 #
-# A new state is prepared before a manifest edit and published after it. The edit is durable by then, so publishing only assigns
-# and cannot fail. A rotation in between adds its memtable to both states. All of this runs under VersionSet.lock; a rotation also
-# holds the writer's turn.
+# Its Forest changes it: see there for the order of prepare, publish and rotate.
 #
 # GIL-protected: every field. A reader takes `state` by reference and works on that.
 
 from libc.stdint cimport uint32_t, uint64_t
-from lsmkv_ext.cache.row_cache cimport RowCacheC
+from lsmkv_ext.cache.row_cache cimport RowCache
 from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.read.counters cimport Counters
 from lsmkv_ext.read.read_state cimport ReadState
 
 
 cdef class Tree:
+    cdef readonly uint32_t keyspace  # its id; 0: the default one
     cdef readonly Memtable active   # takes the writes; state.memtables[0]
-    cdef readonly ReadState state   # None: closed. Hold the old one while replacing it: freeing it may run Python code
+    # None: closed, or the keyspace was dropped. Hold the old one while replacing it: freeing it may run Python code.
+    cdef readonly ReadState state
     cdef readonly uint64_t seed     # of the database in `state`; after a refresh, snapshots may hold states of another one
     cdef readonly str path          # of the database, for errors
     cdef ReadState next_state       # from prepare to publish; None: nothing is prepared
-    cdef RowCacheC row_cache
+    # For the check of transactions: flushed memtables that they may need, newest first, and the largest sequence number that is
+    # in no memtable any more.
+    cdef list kept
+    cdef uint64_t forgotten
+    cdef list next_kept             # from prepare to publish
+    cdef uint64_t next_forgotten
+    # From stage_rotation to rotate: the values of the fields after it.
+    cdef Memtable rotated           # None: nothing is staged
+    cdef ReadState rotated_state
+    cdef ReadState rotated_next_state
+    cdef RowCache row_cache
+    cdef uint64_t row_salt          # so that a key of two keyspaces has two places in the row cache
     cdef uint32_t generation        # changes with the levels in `state`; a cached row is valid for one generation
-    cdef Counters counters
+    cdef Counters lookups
 
+    cdef int next_generation(self) noexcept
     cdef int install(self, ReadState state) except -1
     cdef int prepare(self, object levels, object drop) except -1
+    cdef int keep_flushed(self, object drop, uint64_t oldest) except -1
+    cdef int forget_kept(self) noexcept
     cdef int publish(self) noexcept
-    cdef int discard(self) noexcept
-    cdef int rotate(self, Memtable memtable) except -1      # when it raises, nothing has changed
+    cdef int discard(self) noexcept     # also frees what publish left
+    cdef int stage_rotation(self, Memtable memtable) except -1
+    cdef int unstage_rotation(self) noexcept
+    cdef int rotate(self) noexcept
     cdef int close(self) noexcept
-    cdef dict counters_by_name(self)
+    cpdef dict counters(self)

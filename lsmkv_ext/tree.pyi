@@ -1,4 +1,4 @@
-from typing import Self
+from typing import Any, Self
 
 from typing_extensions import disjoint_base
 
@@ -7,8 +7,11 @@ from lsmkv_ext.read.read_state import ReadState
 
 @disjoint_base
 class Tree:
+    keyspace: int
     active: Memtable | None
     state: ReadState | None
     seed: int
     path: str
-    def __new__(cls, path: str, seed: int) -> Self: ...
+    def __new__(cls, path: str, seed: int, keyspace: int = 0, row_cache: object = None) -> Self: ...
+    def counters(self) -> dict[str, Any]: ...
+    def set_shadow_period(self, period: int) -> None: ...

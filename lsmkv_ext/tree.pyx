@@ -1,23 +1,32 @@
-from lsmkv_ext.cache.row_cache cimport row_cache_free
 from lsmkv_ext.read.counters cimport counters_dict
+
+cdef list EMPTY = []        # never changed
+cdef enum:
+    KEPT_LIMIT = 64 << 20   # bytes of flushed memtables that a tree keeps for transactions
 
 
 cdef class Tree:
     """The memtables and levels of one keyspace."""
 
-    def __cinit__(self, str path, uint64_t seed):
+    def __cinit__(self, str path, uint64_t seed, uint32_t keyspace=0, RowCache row_cache=None):
+        self.row_cache = RowCache() if row_cache is None else row_cache
         self.path = path
         self.seed = seed
+        self.keyspace = keyspace
+        self.kept = EMPTY
+        self.row_salt = keyspace * <uint64_t>0x9E3779B97F4A7C15
 
-    def __dealloc__(self):
-        row_cache_free(&self.row_cache)
+    cdef int next_generation(self) noexcept:
+        self.row_cache.generations += 1
+        self.generation = self.row_cache.generations
+        return 0
 
     cdef int install(self, ReadState state) except -1:
         """Replaces the state at open and refresh. After a refresh it may be the state of another database at the same path."""
         self.active = state.memtables[0]
         self.state = state
         self.seed = state.c.seed
-        self.generation += 1
+        self.next_generation()
         return 0
 
     cdef int prepare(self, object levels, object drop) except -1:
@@ -26,37 +35,84 @@ cdef class Tree:
         self.next_state = ReadState(kept, levels, self.seed)
         return 0
 
+    cdef int keep_flushed(self, object drop, uint64_t oldest) except -1:
+        """Part of `prepare`: which memtables are kept after they were flushed. Transactions read at `oldest` or later; without
+        any it is the largest number."""
+        cdef Memtable memtable
+        cdef uint64_t room = KEPT_LIMIT
+        cdef list kept = []
+        self.next_forgotten = self.forgotten
+        for memtable in [memtable for memtable in self.state.memtables if memtable in drop] + self.kept:
+            if memtable.c.max_seq <= oldest or memtable.c.used > room:
+                self.next_forgotten = max(self.next_forgotten, memtable.c.max_seq)
+            else:
+                room -= memtable.c.used
+                kept.append(memtable)
+        self.next_kept = kept
+        return 0
+
+    cdef int forget_kept(self) noexcept:
+        """No transaction lives any more."""
+        cdef Memtable memtable
+        for memtable in self.kept:
+            self.forgotten = max(self.forgotten, memtable.c.max_seq)
+        self.kept = EMPTY
+        return 0
+
     cdef int publish(self) noexcept:
+        """Leaves the old state in `next_state`: freeing it may run Python code, which must find all trees published."""
+        cdef ReadState old = self.state
         self.state = self.next_state
-        self.next_state = None
-        self.generation += 1
+        self.next_state = old
+        if self.next_kept is not None:
+            self.kept = self.next_kept
+            self.next_kept = None
+        self.forgotten = max(self.forgotten, self.next_forgotten)
+        self.next_generation()
         return 0
 
     cdef int discard(self) noexcept:
         self.next_state = None
+        self.next_kept = None
         return 0
 
-    cdef int rotate(self, Memtable memtable) except -1:
-        cdef ReadState _held = self.state
-        cdef ReadState state = ReadState([memtable, *self.state.memtables], self.state.levels, self.seed)
-        cdef ReadState next_state = None
+    cdef int stage_rotation(self, Memtable memtable) except -1:
+        self.rotated_state = ReadState([memtable, *self.state.memtables], self.state.levels, self.seed)
+        self.rotated_next_state = None
         if self.next_state is not None:
-            next_state = ReadState([memtable, *self.next_state.memtables], self.next_state.levels, self.seed)
-        # Nothing fails from here on.
-        state.c.seek_debt = self.state.c.seek_debt
-        self.state = state
-        self.next_state = next_state
-        self.active = memtable
+            self.rotated_next_state = ReadState([memtable, *self.next_state.memtables], self.next_state.levels, self.seed)
+        self.rotated = memtable
         return 0
+
+    cdef int unstage_rotation(self) noexcept:
+        self.rotated = None
+        self.rotated_state = None
+        self.rotated_next_state = None
+        return 0
+
+    cdef int rotate(self) noexcept:
+        cdef ReadState _held = self.state
+        self.rotated_state.c.seek_debt = self.state.c.seek_debt
+        self.state = self.rotated_state
+        self.next_state = self.rotated_next_state
+        self.active = self.rotated
+        return self.unstage_rotation()
 
     cdef int close(self) noexcept:
-        row_cache_free(&self.row_cache)
+        self.next_generation()      # a lookup without the GIL may still offer a row
         self.state = None
         self.active = None
         self.next_state = None
+        self.kept = EMPTY
+        self.next_kept = None
         return 0
 
-    cdef dict counters_by_name(self):
-        cdef dict out = counters_dict(&self.counters)
-        out["row_bytes"] = self.row_cache.used
+    cpdef dict counters(self):
+        """The raw counters of lookups by name."""
+        cdef dict out = counters_dict(&self.lookups)
+        out["row_bytes"] = self.row_cache.c.used
         return out
+
+    def set_shadow_period(self, uint64_t period):
+        """Every `period`-th lookup also checks the tables that their filters ruled out; 0: none does."""
+        self.lookups.shadow_period = period

@@ -57,6 +57,8 @@ def classify(error: BaseException) -> Failure | None:
 
     if isinstance(error, errors.CorruptionError):
         return Failure(FINDING, "corruption", str(error), error.file, error.offset)
+    if isinstance(error, errors.FormatError):
+        return Failure(CANNOT_OPEN, "format", str(error), error.file)
     if isinstance(error, errors.LockError):
         return Failure(CANNOT_OPEN, "locked", str(error))
     if isinstance(error, errors.OptionError):

@@ -42,6 +42,8 @@ database. `...` marks truncated output.
   literal text: `text:hex:00ff`.
 - **`--key-format`, `--value-format`**: `quoted` (printable ASCII, other bytes as `\\xNN`), `hex`, `utf8`,
   `size`, `none`.
+- **`--keyspace NAME`**: commands that read or write keys, or show levels, do so in one keyspace: the one given, or
+  the default one.
 - **Output.** Data goes to stdout, diagnostics go to stderr. Colours and progress bars appear only on a terminal.
 - **`--json`** prints one document, `{{"schema": "{SCHEMA}", "command", "result", "error", "exit"}}`. `result` is
   missing if the command has none, `error` (`kind`, `message`, `file`, `offset`) if nothing failed. Listings have

@@ -45,4 +45,7 @@ BITS = Parsed("bits", parse_bits)
 
 START = click.option("--from", "start", type=KEY, help="First key of the range.")
 STOP = click.option("--to", "stop", type=KEY, help="End of the range, exclusive.")
+KEYSPACE = click.option(
+    "--keyspace", default="", metavar="NAME", help="Name of the keyspace; by default the default keyspace."
+)
 LIMIT = click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")

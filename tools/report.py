@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db import level_stats, stats_export
 from lsmkv_tool.db.info import totals
@@ -217,25 +218,25 @@ def tiles(tree: Tree, levels: list[dict[str, Any]], sample: stats_export.Sample 
     return "".join(html.tile(value, name) for value, name in parts)
 
 
-def build_page(db: str) -> str:
+def build_page(db: str, keyspace: str) -> str:
     from importlib.metadata import version
 
-    tree, tables = with_tree(db, lambda tree: (tree, list(measured_tables(tree))))
+    tree, tables = with_tree(db, lambda tree: (tree, list(measured_tables(tree))), keyspace)
     levels = level_rows(tree)
-    sample = stats_export.read_sample(db)
-    absent = stats_export.absent_share(db)
+    sample = stats_export.read_sample(db, keyspace)
+    absent = stats_export.absent_share(db, keyspace)
     sections = [
         tree_section(tree, levels),
         saved_section(sample),
-        fpr_section(tables, stats_export.observed_fpr(db)),
+        fpr_section(tables, stats_export.observed_fpr(db, keyspace)),
         heat_section(tables),
         advice_section(tree, 1.0 if absent is None else absent),
-        history_section(list(timeline_rows(ManifestFile(db)))),
+        history_section([row for row in timeline_rows(ManifestFile(db)) if (row["keyspace"] or "") == keyspace]),
     ]
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     return html.page(
         name=escape(Path(os.path.abspath(db)).name),
-        subtitle=escape(f"{db}, {made}"),
+        subtitle=escape(f"{db}{f', keyspace {keyspace}' if keyspace else ''}, {made}"),
         tiles=tiles(tree, levels, sample),
         sections="".join(sections),
         version=escape(version("lsmkv")),
@@ -246,11 +247,15 @@ def build_page(db: str) -> str:
 @path_argument()
 @click.option("-o", "--output", "target", type=click.Path(), required=True, help="HTML file to write.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def report(out: Output, db: str, target: str, force: bool) -> None:
-    """Write a self-contained HTML page about DB: tree, filter heat, false positive rates, saved I/O, history."""
+@params.KEYSPACE
+def report(out: Output, db: str, target: str, force: bool, keyspace: str) -> None:
+    """Write a self-contained HTML page about DB: tree, filter heat, false positive rates, saved I/O, history.
+
+    It is about one keyspace.
+    """
     if not force:
         refuse_existing(target, "overwrite it with --force")
-    text = build_page(db)
+    text = build_page(db, keyspace)
     with open_errors(target), open(target, "w", encoding="utf-8") as file:
         file.write(text)
     size = len(text.encode())

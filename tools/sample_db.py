@@ -48,6 +48,23 @@ def make_database(path: Path) -> None:
     lsmkv.destroy(scratch)
 
 
+def make_shop(path: Path) -> None:
+    """Make a database with two named keyspaces, whose batches span them, and an unflushed log."""
+    import lsmkv
+
+    db = lsmkv.open(path, wal="write")
+    users, orders = db.keyspace("users"), db.keyspace("orders", bits_per_key=12)
+    users.put(b"ada", b"Ada Lovelace")
+    for i in range(300):
+        with db.write_batch() as batch:
+            batch.put(b"order:%05d" % i, b"ada", keyspace=orders)
+            batch.put(b"last order", b"%d" % i)
+        if i == 250:
+            db.flush()
+    db.sync()
+    db._shut(flush=False)
+
+
 def wait_for_export(stats: Path) -> None:
     """Wait until the database has written its statistics again."""
     began = time.time()
@@ -56,11 +73,12 @@ def wait_for_export(stats: Path) -> None:
 
 
 def make_samples(directory: Path) -> None:
-    """Make the databases mydb and old, and the files table.sst, new.sst and new.jsonl."""
+    """Make the databases mydb, shop and old, and the files table.sst, new.sst and new.jsonl."""
     import lsmkv
     from lsmkv_ext.table.sst_writer import SSTWriter
 
     make_database(directory / "mydb")
+    make_shop(directory / "shop")
     with lsmkv.open(directory / "old") as db:
         db.put(b"a", b"1")
     with SSTWriter(directory / "table.sst") as writer:

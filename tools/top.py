@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db import level_stats
 from lsmkv_tool.db.stats_export import Sample, read_sample
@@ -59,21 +60,23 @@ def rates(before: Sample | None, after: Sample) -> dict[str, float] | None:
     return {name: max(0.0, (new[name] - old[name]) / seconds) for name in COUNTERS}
 
 
-def require_sample(db: str) -> Sample:
-    found = read_sample(db)
+def require_sample(db: str, keyspace: str) -> Sample:
+    found = read_sample(db, keyspace)
     if found is None:
         raise CannotOpen(f"{db} exports no statistics; open it with stats_export=True", file=db)
     return found
 
 
-def samples(db: str, interval: float, count: int | None) -> Iterator[tuple[Sample, dict[str, float] | None]]:
+def samples(
+    db: str, keyspace: str, interval: float, count: int | None
+) -> Iterator[tuple[Sample, dict[str, float] | None]]:
     before = None
     shown = 0
     while True:
-        now = require_sample(db)
+        now = require_sample(db, keyspace)
         while before is not None and now.time == before.time and not now.stale:
             time.sleep(0.05)
-            now = require_sample(db)
+            now = require_sample(db, keyspace)
         yield now, rates(before, now)
         before = now
         shown += 1
@@ -131,7 +134,8 @@ def microseconds(value: float | None) -> str:
     "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between updates."
 )
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many updates; by default on Ctrl-C.")
-def top(out: Output, db: str, interval: float, count: int | None) -> None:
+@params.KEYSPACE
+def top(out: Output, db: str, interval: float, count: int | None, keyspace: str) -> None:
     """Watch a running database: rates, levels, filter savings, cache, stalls, compactions.
 
     The database must be open with stats_export=True. The first update shows totals, later ones show rates per
@@ -139,7 +143,7 @@ def top(out: Output, db: str, interval: float, count: int | None) -> None:
     """
     Directory(db)
     if out.mode == "text":
-        for now, per_second in samples(db, interval, count):
+        for now, per_second in samples(db, keyspace, interval, count):
             if out.printer.terminal:
                 sys.stdout.write("\x1b[H\x1b[2J")
             for line in frame(db, now, per_second):
@@ -150,6 +154,6 @@ def top(out: Output, db: str, interval: float, count: int | None) -> None:
         return
     rows = (
         {"time": now.time, "pid": now.pid, "stale": now.stale, "rates": per_second, "stats": now.stats}
-        for now, per_second in samples(db, interval, count)
+        for now, per_second in samples(db, keyspace, interval, count)
     )
     out.stream(rows, str)

@@ -24,14 +24,14 @@ COLUMNS = [Column("file", "file"), num("offset", "offset"), Column("problem", "p
 
 def is_outdated(db: str, row: Row) -> bool:
     """Return whether a running database has since dropped the file of a finding, or finished an append to it."""
-    state = load_tree(db).state
+    tree = load_tree(db)
     kind, number = parse_name(row["file"])
     path = os.path.join(db, row["file"])
     if kind == "table":
-        return state.version.level_of(number) is None
+        return not tree.has(number)
     if kind == "log":
         try:
-            return number < state.log_number or summarize_stable(path)["verdict"] == "ok"
+            return number < tree.state.log_number or summarize_stable(path)["verdict"] == "ok"
         except CannotOpen:
             return not os.path.lexists(path)
     if kind in ("manifest", "current"):

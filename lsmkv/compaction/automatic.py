@@ -22,6 +22,7 @@ IDLE_SECONDS = 0.1
 class AutomaticCompaction:
     def __init__(self, status: Status, jobs: Jobs, claims: Claims, hints: Callable[[Version, Options], Hints]) -> None:
         self._status = status
+        self._tree = jobs.tree
         self._versions = status.versions
         self._jobs = jobs
         self._claims = claims
@@ -36,7 +37,7 @@ class AutomaticCompaction:
         return self._claims.choose(self._read_hints())
 
     def _read_hints(self) -> Hints:
-        return self._hints(self._versions.current, self._versions.options)
+        return self._hints(self._tree.current, self._tree.options)
 
     def next_plan(self) -> CompactionPlan | None:
         """The plan to run now, an idle compaction included, or None. The lock is held."""
@@ -56,7 +57,7 @@ class AutomaticCompaction:
         """Seconds until an idle compaction may run if nothing changes; None if L0 is not worth merging."""
         if self._claims.suspended:
             return None
-        if not l0_worth_merging(self._versions.current, self._versions.options, self._read_hints().covered):
+        if not l0_worth_merging(self._tree.current, self._tree.options, self._read_hints().covered):
             return None
         return self._status.changed_at + IDLE_SECONDS - time.monotonic()
 
@@ -99,12 +100,12 @@ class AutomaticCompaction:
                 self._versions.engine.refuse(error)
             raise
         except Error as error:
-            if self._jobs.cancelled:
+            if self._jobs.running.cancelled:
                 raise ClosedError("the database is being closed") from error
             raise
         finally:
             with self._versions.lock:
                 self._claims.remove(claim)
-                self._jobs.forget(claim.plan)
+                self._jobs.running.forget(claim.plan)
                 self._status.update_pressure()
                 self._status.changed()

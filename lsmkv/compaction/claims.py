@@ -14,20 +14,21 @@ from typing import NamedTuple
 from lsmkv import filenames
 from lsmkv.compaction.picker import CompactionPlan, Hints, PlanKind, choose, conflict
 from lsmkv.errors import CorruptionError
-from lsmkv.version.version_set import VersionSet
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
 class Claim(NamedTuple):
     plan: CompactionPlan
-    shifts: int  # the version set's counter when the plan was made
+    shifts: int  # the tree's counter when the plan was made
 
 
 class Claims:
-    """The running plans of one database. `changed` is called when automatic compaction may pick again."""
+    """The running plans of one keyspace. `changed` is called when automatic compaction may pick again."""
 
-    def __init__(self, versions: VersionSet, changed: Callable[[], None]) -> None:
-        self.versions = versions
+    def __init__(self, tree: StoredTree, changed: Callable[[], None]) -> None:
+        self.tree = tree
+        self.lock = tree.versions.lock
         self.changed = changed
         self.running: list[Claim] = []
         self.suspended = 0  # > 0: no new automatic compaction
@@ -35,7 +36,7 @@ class Claims:
         self.damaged: set[int] = set()  # tables that a compaction found corrupt: left alone
 
     def add(self, plan: CompactionPlan) -> Claim:
-        claim = Claim(plan, self.versions.shifts)
+        claim = Claim(plan, self.tree.shifts)
         self.running.append(claim)
         return claim
 
@@ -56,22 +57,22 @@ class Claims:
         return [claim.plan for claim, now in pairs if conflict(now, wanted)]
 
     def _renumbered(self, claims: Iterable[Claim]) -> list[CompactionPlan]:
-        return [plan.shifted(self.versions.shifts - shifts) for plan, shifts in claims]
+        return [plan.shifted(self.tree.shifts - shifts) for plan, shifts in claims]
 
     def choose(self, hints: Hints) -> CompactionPlan | None:
         """The next automatic plan, or None. The caller checks `suspended`."""
-        version = self.versions.current
+        version = self.tree.current
         # A plan that a caller waits for counts as running, or new plans could block it forever.
         busy = self.plans() + self._renumbered(self.wanted.values())
         damaged = tuple(f for f in version.files() if f.number in self.damaged)
         if damaged:
             # A plan that never ends, in no level: it keeps the files out of other plans, but no key range.
             busy.append(CompactionPlan(PlanKind.COMPACT, -1, -1, upper=damaged))
-        return choose(version, self.versions.options, busy, hints)
+        return choose(version, self.tree.options, busy, hints)
 
     def choose_idle(self, hints: Hints) -> CompactionPlan | None:
         """A merge of L0 for an idle database: reads then probe one sorted run instead of several tables."""
-        l0 = frozenset(f.number for f in self.versions.current.levels[0])
+        l0 = frozenset(f.number for f in self.tree.current.levels[0])
         return self.choose(replace(hints, seek_heavy=l0))
 
     def mark_damaged(self, plan: CompactionPlan, error: CorruptionError) -> None:
@@ -97,7 +98,7 @@ class CompactionPause:
         self._claims = claims
         self._suspends = False
         self._released = False
-        with claims.versions.lock:
+        with claims.lock:
             claims.suspended += 1
             self._suspends = True
 
@@ -106,7 +107,7 @@ class CompactionPause:
         self.lift()
         # After an interrupt, the thread that worked for the caller may come here after the release.
         if not self._released:
-            self._claims.wanted[id(self)] = Claim(wanted, self._claims.versions.shifts)
+            self._claims.wanted[id(self)] = Claim(wanted, self._claims.tree.shifts)
 
     def lift(self) -> None:
         """Holds nothing back until the next `narrow`. The lock is held."""
@@ -124,7 +125,7 @@ class CompactionPause:
         uninterruptible(self._release, defer_interrupt=True)
 
     def _release(self) -> None:
-        with self._claims.versions.lock:
+        with self._claims.lock:
             self._released = True
             self.lift()
 

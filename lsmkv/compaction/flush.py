@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 
 from lsmkv.background import Task
-from lsmkv.compaction.jobs import Jobs, Result
+from lsmkv.compaction.flush_job import JobsOf, flush
+from lsmkv.compaction.jobs import Result
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.status import Status
 from lsmkv.files import is_no_room
 from lsmkv.log_supply import LogSupply
-from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import is_finalizing
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -26,12 +26,12 @@ class Flusher:
     does: no caller depends on one.
     """
 
-    def __init__(self, status: Status, jobs: Jobs, logs: LogSupply) -> None:
+    def __init__(self, status: Status, jobs_of: JobsOf, logs: LogSupply) -> None:
         self.task: Task | None = None  # from the scheduler's start to its stop
         self._status = status
         self._versions = status.versions
         self._engine = status.versions.engine
-        self._jobs = jobs
+        self._jobs_of = jobs_of
         self._logs = logs
 
     # Rotation ----------------------------------------------------------------------------------------------
@@ -44,8 +44,8 @@ class Flusher:
         uninterruptible(lambda: self._rotate_at(limit, frees), defer_interrupt=True)
 
     def _rotate_at(self, limit: int, frees: bool) -> None:
-        """Rotates once fewer than `limit` memtables wait for their flush. On a full disk deletes do not wait: flushed
-        together with what they delete, they take less space. The caller holds the writer's turn.
+        """Rotates once the memtables of fewer than `limit` logs wait for their flush. On a full disk deletes do not
+        wait: flushed together with what they delete, they take less space. The caller holds the writer's turn.
         """
         if not frees:
             self.wait_for_room(limit)
@@ -56,25 +56,33 @@ class Flusher:
             self._versions.reserve.spend(self.rotate)
 
     def rotate(self) -> None:
-        """Rotates the active memtable and wakes the flush. The caller holds the writer's turn."""
+        """Rotates the active memtables and wakes the flush. The caller holds the writer's turn."""
         self._logs.rotate()
         self._status.rotated()
 
     def flush(self, wait: bool = True, *, last: bool = False) -> None:
-        """Rotates the active memtable unless it is empty. With `wait`, returns when all memtables are in tables. `last`
-        refuses writes from now on: the database closes.
+        """Rotates the active memtables unless all are empty. With `wait`, returns when all memtables are in tables.
+        `last` refuses writes from now on: the database closes.
         """
         # Before the rotation, which wakes a flush: its error must not be forgotten.
         self._status.forget("flush")
         with self._engine.exclusive():
             self._engine.require_writable()
-            if not self._engine.active.empty:
+            if not self._engine.empty:
                 self._rotate_at(self._versions.options.max_write_buffers, frees=True)
             if last:
                 self._engine.seal()
         if wait:
-            for memtable in self._engine.immutables[:1]:
-                self._wait_until(partial(self._flushed, memtable))
+            for number in self._engine.unflushed[:1]:
+                self._wait_until(partial(self._flushed, number))
+
+    def flush_in_turn(self) -> None:
+        """Flushes everything written so far. The caller holds the writer's turn, so nothing follows."""
+        self._status.forget("flush")
+        if not self._engine.empty:
+            self.rotate()
+        for number in self._engine.unflushed[:1]:
+            self._wait_until(partial(self._flushed, number))
 
     def sync(self) -> None:
         """Makes everything written so far survive a power cut: by the logs, or without logs by a flush."""
@@ -84,22 +92,18 @@ class Flusher:
 
     # Waiting -----------------------------------------------------------------------------------------------
 
-    def wait_flushed(self, memtable: Memtable) -> None:
-        """Returns when `memtable` is in a table; raises the error that keeps it from getting there."""
-        self._status.forget("flush")
-        self._wait_until(partial(self._flushed, memtable))
-
-    def _flushed(self, memtable: Memtable) -> bool:
-        return memtable not in self._engine.immutables
+    def _flushed(self, log: int) -> bool:
+        """Whether the memtables of `log` and of all older logs are in tables."""
+        return all(number > log for number in self._engine.unflushed)
 
     def wait_for_room(self, limit: int) -> None:
-        """Stops a writer until fewer than `limit` memtables wait for their flush."""
-        if len(self._engine.immutables) < limit:
+        """Stops a writer until the memtables of fewer than `limit` logs wait for their flush."""
+        if len(self._engine.unflushed) < limit:
             return
         began = time.monotonic_ns()
         self._status.forget("flush")
         try:
-            self._wait_until(lambda: len(self._engine.immutables) < limit)
+            self._wait_until(lambda: len(self._engine.unflushed) < limit)
         finally:
             with self._versions.lock:
                 self._status.counters.stops += 1
@@ -122,7 +126,7 @@ class Flusher:
         self._status.check("flush")
         if is_finalizing():
             # The thread that ran the flush has stopped for good.
-            self._flush(list(self._engine.immutables))
+            self._flush(self._engine.unflushed)
         return done()
 
     def _wait_for_change(self, done: Callable[[], bool]) -> None:
@@ -134,45 +138,48 @@ class Flusher:
     # The task ----------------------------------------------------------------------------------------------
 
     def run(self, pause: float) -> float:
-        """Flushes all immutable memtables into one table. Returns the seconds to wait before the next try."""
+        """Flushes all immutable memtables. Returns the seconds to wait before the next try."""
         with self._versions.lock:
             if self._engine.refusal is not None or not self._engine.immutables:
                 return 0.0
-            memtables = list(self._engine.immutables)
+            logs = self._engine.unflushed
             self._status.flushing = True
         try:
-            return self._status.attempt("flush", "flush", partial(self._flush, memtables), pause)
+            return self._status.attempt("flush", "flush", partial(self._flush, logs), pause)
         finally:
             with self._versions.lock:
                 self._status.flushing = False
                 self._status.update_pressure()
                 self._status.changed()
 
-    def _flush(self, memtables: list[Memtable]) -> None:
+    def _flush(self, logs: list[int]) -> None:
         # Before the new table takes the space.
         self._versions.keep_reserve()
         share_memory(self._versions)
         try:
-            result = self._flush_what_fits(memtables)
+            result = self._flush_what_fits(logs)
         finally:
             share_memory(self._versions)
         with self._versions.lock:
             self._status.counters.flushed(result)
 
-    def _flush_what_fits(self, memtables: list[Memtable]) -> Result:
+    def _flush_what_fits(self, logs: list[int]) -> Result:
         try:
-            return self._jobs.flush(memtables)
+            return self._write(logs)
         except OSError as error:
             if not is_no_room(error):
                 raise
-            waiting = list(self._engine.immutables)
-            if waiting != memtables:
-                # Newer memtables may hold deletes, which make the table smaller.
+            waiting = self._engine.unflushed
+            if waiting != logs:
+                # Newer memtables may hold deletes, which make the tables smaller.
                 return self._flush_what_fits(waiting)
-            if len(memtables) == 1:
+            if len(logs) == 1:
                 raise
-        # One memtable takes the least space. The oldest first: its log can then be removed.
-        return self._jobs.flush(memtables[-1:])
+        # The memtables of one log take the least space. The oldest first: that log can then be removed.
+        return self._write(logs[-1:])
+
+    def _write(self, logs: list[int]) -> Result:
+        return flush(self._versions, self._jobs_of, logs)
 
 
 @contextmanager

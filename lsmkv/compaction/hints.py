@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lsmkv.compaction.filter_rebuild import FilterDebt
+from lsmkv.compaction.filter_debt import FilterDebt
 from lsmkv.compaction.picker import Hints
 from lsmkv.options import Options
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import Version
-from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.compaction.coverage import covered
 
 # A wasted read costs about as much as compacting this many bytes.
@@ -16,15 +16,15 @@ MIN_WASTED_READS = 1000
 
 
 class ReadHints:
-    def __init__(self, versions: VersionSet, debt: FilterDebt) -> None:
-        self._versions = versions
+    def __init__(self, tree: StoredTree, debt: FilterDebt) -> None:
+        self._tree = tree
         self._debt = debt
         self._l0_seek_heavy: frozenset[int] = frozenset()
         self._covered: tuple[Version | None, dict[int, tuple[int, bool]]] = (None, {})  # of one version
 
     def mark_l0_seek_heavy(self) -> None:
         """Seeks have probed the tables of L0 as often as their merge would cost."""
-        self._l0_seek_heavy = frozenset(f.number for f in self._versions.current.levels[0])
+        self._l0_seek_heavy = frozenset(f.number for f in self._tree.current.levels[0])
 
     def read(self, version: Version, options: Options) -> Hints:
         known = self._coverage(version)
@@ -37,13 +37,13 @@ class ReadHints:
 
     def _coverage(self, version: Version) -> dict[int, tuple[int, bool]]:
         if self._covered[0] is not version:
-            self._covered = (version, covered([self._versions.tables[f.number] for f in version.files()]))
+            self._covered = (version, covered(self._tree.tables_of(version.files())))
         return self._covered[1]
 
     def _wasted_reads(self) -> frozenset[int]:
         """The tables whose wasted reads have cost more than a compaction of them would."""
         return frozenset(
-            number
-            for number, table in self._versions.tables.items()
+            table.number
+            for table in self._tree.tables()
             if table.wasted > max(MIN_WASTED_READS, table.file_size // BYTES_PER_WASTED_READ)
         )

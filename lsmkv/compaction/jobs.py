@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -13,16 +12,16 @@ from typing import Any
 from lsmkv import filenames
 from lsmkv.compaction import subcompaction
 from lsmkv.compaction.picker import GRANDPARENT_FILES, CompactionPlan, PlanKind
-from lsmkv.errors import Error
+from lsmkv.compaction.running import RunningJobs
 from lsmkv.filters import policy
 from lsmkv.options import Options
-from lsmkv.version.edit import VersionEdit
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange, TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.table.rebuild import rebuild_table_filter
+from lsmkv_ext.table.table import Table
 
 
 @dataclass(frozen=True)
@@ -42,108 +41,15 @@ class Result:
     outputs: int = 0
 
 
-class Superseded(Error):
-    """A compaction that was cancelled because a manual one does its work."""
-
-
 class Jobs:
-    """Runs the flushes and plans of one VersionSet, in any thread. All running jobs can be cancelled at once, and a
-    single compaction superseded. `_lock` guards the fields; no other lock is taken while it is held.
-    """
+    """Runs the plans of one keyspace, and the jobs of its flushes, in any thread."""
 
-    def __init__(self, versions: VersionSet, read_counters: Callable[[], Mapping[str, Any]] = dict) -> None:
-        """`read_counters` returns the engine's counters, for filters that follow the reads."""
-        self.versions = versions
-        self._read_counters = read_counters
-        self._lock = RLock()
-        self._running: list[Any] = []
-        self._plans: dict[int, Any] = {}  # the job of each running compaction, by the id of its plan
-        self._superseded: dict[int, CompactionPlan] = {}  # by id; some may not have started yet
-        self._cancelled = False
-
-    # Cancelling ---------------------------------------------------------------------------------------------
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            for job in self._running:
-                job.cancel()
-
-    def supersede(self, plan: CompactionPlan) -> None:
-        """Cancels a compaction: running it raises `Superseded`, unless its job has just ended."""
-        with self._lock:
-            self._superseded[id(plan)] = plan
-            job = self._plans.get(id(plan))
-            if job is not None:
-                job.cancel()
-
-    def forget(self, plan: CompactionPlan) -> None:
-        """Called when `plan` has ended."""
-        self._superseded.pop(id(plan), None)
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-    @property
-    def running(self) -> bool:
-        return bool(self._running)
-
-    def progress(self) -> list[dict[str, int]]:
-        with self._lock:
-            return [job.progress for job in self._running]
-
-    @contextmanager
-    def _registered(self, job: Any) -> Any:
-        with self._lock:
-            self._running.append(job)
-            if self._cancelled:
-                job.cancel()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running.remove(job)
-
-    def _run(self, job: Any) -> dict[str, Any]:
-        with self._registered(job):
-            result: dict[str, Any] = job.run()
-            return result
-
-    def _run_plan(self, plan: CompactionPlan, job: Any) -> dict[str, Any]:
-        with self._lock:
-            self._plans[id(plan)] = job
-            if id(plan) in self._superseded:
-                job.cancel()
-        try:
-            return self._run(job)
-        except Error as error:
-            # `Error` itself means cancelled. Corruption or a failed sync is a subclass and is raised as it is.
-            if type(error) is Error and id(plan) in self._superseded and not self._cancelled:
-                raise Superseded(f"{plan} was superseded") from error
-            raise
-        finally:
-            with self._lock:
-                del self._plans[id(plan)]
+    def __init__(self, tree: StoredTree, running: RunningJobs | None = None) -> None:
+        self.tree = tree
+        self.versions = tree.versions
+        self.running = RunningJobs() if running is None else running
 
     # Flush -------------------------------------------------------------------------------------------------
-
-    def flush(self, memtables: Sequence[Memtable], reason: str = "flush") -> Result:
-        """Writes `memtables`, newest first and older than all others, into one table of L0. If the disk is full, it
-        uses up the reserve.
-        """
-        # Without older tables the tombstones hide nothing: on a full disk they are dropped.
-        bare = None if self.versions.tables else partial(self._flush, memtables, reason, keep_deletes=False)
-        return self.versions.reserve.spend(partial(self._flush, memtables, reason), bare)
-
-    def _flush(self, memtables: Sequence[Memtable], reason: str, keep_deletes: bool = True) -> Result:
-        versions = self.versions
-        if all(m.empty for m in memtables):
-            versions.apply(VersionEdit(reason=reason), flushed=memtables)
-            return Result(reason, 0, 0)
-        outcome = self.write_memtables(memtables, keep_deletes=keep_deletes)
-        added = self._commit(outcome, 0, lambda files: VersionEdit(added=files, reason=reason), flushed=memtables)
-        return _result(outcome, reason, 0, 0, len(added))
 
     def write_memtables(
         self, memtables: Sequence[Memtable], directory: str | None = None, keep_deletes: bool = True
@@ -153,22 +59,22 @@ class Jobs:
 
     def merge_l0(self, files: Sequence[TableMeta]) -> dict[str, Any]:
         """Merges `files`, adjacent in L0 and newest first, into one table of L0, without committing it."""
-        return self._write_l0(self.versions.tables_of(files), self.versions.directory)
+        return self._write_l0(self.tree.tables_of(files), self.versions.directory)
 
     def _write_l0(self, inputs: list[Any], directory: str, keep_deletes: bool = True) -> dict[str, Any]:
-        options = self._table_options(self.versions.options, self.versions.current, 0, None)
+        options = self._table_options(self.tree.options, self.tree.current, 0, None)
         options["directory"] = directory
-        return self._run(Job(inputs, single_output=True, below=None if keep_deletes else [], **options))
+        return self.running.run(Job(inputs, single_output=True, below=None if keep_deletes else [], **options))
 
     def policy(self, version: Version) -> policy.FilterPolicy:
-        options = self.versions.options
-        return policy.FilterPolicy.of(options, policy.observe(version, options, self._read_counters()))
+        options = self.tree.options
+        return policy.FilterPolicy.of(options, policy.observe(version, options, self.tree.live.counters()))
 
     def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
         """Bits per key x 1000 of the outputs in `level` that cover `span`, which is None for a flush."""
         bottommost = span is not None and level > 0 and not version.below(level, span)
         # With True the job decides for each output: it drops the filter if no older table overlaps its keys.
-        by_output = self.versions.options.optimize_filters_for_hits is True
+        by_output = self.tree.options.optimize_filters_for_hits is True
         return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
 
     def _table_options(self, options: Options, version: Version, level: int, span: KeyRange | None) -> dict[str, Any]:
@@ -183,6 +89,7 @@ class Jobs:
             "seed": self.versions.state.seed,
             "verify_filters": options.verify_filters,
             "prefix": options.prefix,
+            "keyspace": self.tree.label,
         }
 
     # Plans -------------------------------------------------------------------------------------------------
@@ -214,48 +121,48 @@ class Jobs:
     def _shift(self, plan: CompactionPlan) -> Result:
         with self.versions.commit:
             # An ingest may have added a file to the level that would vanish.
-            vanishing = self.versions.current.levels[1 if plan.shift < 0 else -1]
+            vanishing = self.tree.current.levels[1 if plan.shift < 0 else -1]
             if not vanishing:
-                self.versions.apply(VersionEdit(shift=plan.shift, reason=plan.reason))
+                self.tree.apply(shift=plan.shift, reason=plan.reason)
         return Result(plan.reason, 0, 0)
 
     def _output_level(self, plan: CompactionPlan, shifts: int) -> int:
-        return plan.shifted(self.versions.shifts - shifts).output_level
+        return plan.shifted(self.tree.shifts - shifts).output_level
 
     def _move(self, plan: CompactionPlan, shifts: int) -> Result:
         with self.versions.commit:
             level = self._output_level(plan, shifts)
             moved = tuple((f.number, level) for f in plan.upper)
-            self.versions.apply(VersionEdit(moved=moved, reason=f"move: {plan.reason}"))
+            self.tree.apply(moved=moved, reason=f"move: {plan.reason}")
         return Result(plan.reason, plan.level, plan.output_level)
 
     def _drop(self, plan: CompactionPlan) -> Result:
         removed = tuple(f.number for f in plan.upper)
-        self.versions.apply(VersionEdit(removed=removed, reason=f"drop: {plan.reason}"))
+        self.tree.apply(removed=removed, reason=f"drop: {plan.reason}")
         return Result(plan.reason, plan.level, plan.output_level)
 
     def _compact(self, plan: CompactionPlan, shifts: int, max_subcompactions: int) -> Result:
-        keys = subcompaction.cuts(self.versions.tables_of(plan.inputs), max_subcompactions)
+        keys = subcompaction.cuts(self.tree.tables_of(plan.inputs), max_subcompactions)
         make = self._job_maker(plan, plan.lower, shifts)
         job = subcompaction.SubcompactionJob(make, keys, self.versions.discard_outputs) if keys else make(None, None)
-        outcome = self._run_plan(plan, job)
+        outcome = self.running.run_plan(plan, job)
         self._replace(plan.inputs, outcome, plan, shifts)
-        return _result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
+        return as_result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
 
     def _compact_in_pieces(self, plan: CompactionPlan, shifts: int) -> Result:
         """Replaces the lower tables a few at a time, which takes little space. The upper tables stay until the last
         piece. Until then their entries are in both levels.
         """
         outcomes = []
-        pieces = subcompaction.pieces(plan.lower, self.versions.options.target_file_size)
+        pieces = subcompaction.pieces(plan.lower, self.tree.options.target_file_size)
         cuts = [None, *(lower[0].smallest for lower in pieces[1:]), None]
         for lower, (start, stop) in zip(pieces, pairwise(cuts), strict=True):
             make = self._job_maker(plan, lower, shifts)
-            outcomes.append(self._run_plan(plan, make(start, stop)))
+            outcomes.append(self.running.run_plan(plan, make(start, stop)))
             replaced = lower if stop is not None else (*plan.upper, *lower)
             self._replace(replaced, outcomes[-1], plan, shifts)
         outcome = subcompaction.together(outcomes, sum(each["ns"] for each in outcomes))
-        return _result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
+        return as_result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
 
     def _job_maker(
         self, plan: CompactionPlan, lower: Sequence[TableMeta], shifts: int
@@ -263,17 +170,17 @@ class Jobs:
         """Returns a function of `start` and `stop` that makes the job of these keys: a merge of the upper tables and
         `lower`.
         """
-        versions = self.versions
-        options = versions.options
+        versions, tree = self.versions, self.tree
+        options = tree.options
         with versions.lock:  # both at once: after a shift in between, `level` would not fit `version`
-            version, level = versions.current, self._output_level(plan, shifts)
+            version, level = tree.current, self._output_level(plan, shifts)
         inputs: list[Any] = []
         if plan.level == 0:
-            inputs += versions.tables_of(plan.upper)
+            inputs += tree.tables_of(plan.upper)
         else:
-            inputs.append(versions.tables_of(plan.upper))
+            inputs.append(tree.tables_of(plan.upper))
         if lower:
-            inputs.append(versions.tables_of(lower))
+            inputs.append(tree.tables_of(lower))
         make = partial(
             Job,
             inputs,
@@ -289,15 +196,15 @@ class Jobs:
         removed = tuple(f.number for f in inputs)
         with self.versions.commit:
             level = self._output_level(plan, shifts)
-            self._commit(outcome, level, lambda files: VersionEdit(removed=removed, added=files, reason=plan.reason))
+            self._commit(outcome, level, removed, plan.reason)
 
     def _rebuild_filter(self, plan: CompactionPlan, shifts: int) -> Result:
-        versions = self.versions
-        options = versions.options
+        versions, tree = self.versions, self.tree
+        options = tree.options
         (old,) = plan.upper
-        (table,) = versions.tables_of(plan.upper)
+        (table,) = tree.tables_of(plan.upper)
         with versions.lock:
-            version, level = versions.current, self._output_level(plan, shifts)
+            version, level = tree.current, self._output_level(plan, shifts)
         number = versions.numbers.next()
         kind, argument = options.prefix
         outcome = rebuild_table_filter(
@@ -309,13 +216,13 @@ class Jobs:
             verify=options.verify_filters,
             prefix_kind=kind,
             prefix_arg=argument,
+            keyspace=tree.label,
         )
         versions.sync_directory()
         with versions.commit:
             level = self._output_level(plan, shifts)
-            edit = lambda files: VersionEdit(removed=(old.number,), added=files, reason=plan.reason)  # noqa: E731
-            added = self._commit(outcome, level, edit)
-        return _result(outcome, plan.reason, level, level, len(added))
+            added = self._commit(outcome, level, (old.number,), plan.reason)
+        return as_result(outcome, plan.reason, level, level, len(added))
 
     def _wanted_millibits(self, version: Version, level: int, f: TableMeta) -> int:
         bottommost = policy.is_bottommost(version, level, f)
@@ -324,23 +231,24 @@ class Jobs:
     # Results -----------------------------------------------------------------------------------------------
 
     def _commit(
-        self,
-        outcome: dict[str, Any],
-        level: int,
-        make_edit: Callable[[tuple[tuple[int, TableMeta], ...]], VersionEdit],
-        *,
-        flushed: Sequence[Memtable] = (),
-    ) -> list[TableMeta]:
-        """Opens the outputs, which checks them, and applies the edit."""
-        versions = self.versions
+        self, outcome: dict[str, Any], level: int, removed: tuple[int, ...], reason: str
+    ) -> Sequence[TableMeta]:
+        """Opens the outputs, which checks them, and replaces the tables in `removed` by them."""
         files: list[TableMeta] = outcome["outputs"]
-        with Outputs(filenames.table_path(versions.directory, f.number) for f in files) as outputs:
-            tables = [versions.open_table(f.number, f.global_seq) for f in files]
-            versions.apply(make_edit(tuple((level, f) for f in files)), tables, flushed, outputs)
+        with Outputs() as outputs:
+            tables = open_outputs(self.versions, files, outputs)
+            added = tuple((level, f) for f in files)
+            self.tree.apply(tables, outputs, removed=removed, added=added, reason=reason)
         return files
 
 
-def _result(outcome: dict[str, Any], reason: str, level: int, output_level: int, outputs: int) -> Result:
+def open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outputs) -> list[Table]:
+    """Opens tables that a job wrote, which checks them."""
+    outputs.paths += [filenames.table_path(versions.directory, f.number) for f in files]
+    return [versions.open_table(f.number, f.global_seq) for f in files]
+
+
+def as_result(outcome: dict[str, Any], reason: str, level: int, output_level: int, outputs: int) -> Result:
     return Result(
         reason,
         level,

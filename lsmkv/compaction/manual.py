@@ -12,7 +12,10 @@ from typing import TypeVar
 from lsmkv.compaction.claims import CompactionPause
 from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, choose_range, files_to_compact
 from lsmkv.compaction.scheduler import Caller, Scheduler
+from lsmkv.compaction.status import Status
+from lsmkv.compaction.tree_work import TreeWork
 from lsmkv.options import MAX_LEVELS
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange, Version
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -23,9 +26,13 @@ Pick = Callable[[Version, list[CompactionPlan]], CompactionPlan | None]
 
 
 class ManualWork:
-    def __init__(self, scheduler: Scheduler) -> None:
+    """The manual work on one keyspace."""
+
+    def __init__(self, scheduler: Scheduler, work: TreeWork) -> None:
         self._scheduler = scheduler
-        self.versions = scheduler.versions
+        self._work = work
+        self._lock = scheduler.versions.lock
+        self.tree = work.tree
 
     def call(self, work: Callable[[], T]) -> T:
         """Runs `work`, which a `close` waits for. An interrupt ends the wait of the caller, not the work."""
@@ -48,23 +55,22 @@ class ManualWork:
         return self.call(lambda: self._run(pick))
 
     def _run(self, pick: Pick) -> CompactionPlan | None:
-        scheduler = self._scheduler
-        with self.versions.lock:
-            plan = pick(self.versions.current, scheduler.claims.plans())
+        with self._lock:
+            plan = pick(self.tree.current, self._work.claims.plans())
             if plan is None:
                 return None
-            claim = scheduler.claims.add(plan)
+            claim = self._work.claims.add(plan)
         try:
-            scheduler.compactions.run_claimed(claim, self.versions.options.max_background_jobs)
+            self._work.compactions.run_claimed(claim, self.tree.options.max_background_jobs)
         finally:
             # `run_claimed` does it too, but may have failed before.
-            with self.versions.lock:
-                scheduler.claims.remove(claim)
+            with self._lock:
+                self._work.claims.remove(claim)
         return plan
 
     def pause_compaction(self) -> CompactionPause:
         """Starts no automatic compaction until the caller has picked its own."""
-        return uninterruptible(lambda: CompactionPause(self._scheduler.claims), defer_interrupt=True)
+        return uninterruptible(lambda: CompactionPause(self._work.claims), defer_interrupt=True)
 
     def wait_change(self) -> None:
         """Returns after the next change of the tree or of the running plans, or after a short while."""
@@ -79,11 +85,11 @@ class ManualWork:
         uninterruptible(lambda: self._wait_unblocked(wanted, span))
 
     def _wait_unblocked(self, wanted: CompactionPlan, span: KeyRange) -> None:
-        with self.versions.lock:
-            blocking = self._scheduler.claims.blocking(wanted)
+        with self._lock:
+            blocking = self._work.claims.blocking(wanted)
             for plan in blocking:
                 if self._may_supersede(plan, span):
-                    self._scheduler.jobs.supersede(plan)
+                    self._scheduler.running.supersede(plan)
             if blocking:
                 self._scheduler.wait_change()
 
@@ -96,7 +102,7 @@ class ManualWork:
     def compact_range(self, span: KeyRange, pause: CompactionPause, progress: Progress | None = None) -> None:
         """Compacts `span`, then releases `pause`."""
         try:
-            uninterruptible(lambda: CompactRange(self._scheduler, span, pause)).run(self, progress)
+            uninterruptible(lambda: CompactRange(self._scheduler.status, self.tree, span, pause)).run(self, progress)
         finally:
             pause.release()
 
@@ -104,11 +110,11 @@ class ManualWork:
 class CompactRange:
     """One `compact_range`: its plans, level by level from the top. It ignores tables that reach L0 meanwhile."""
 
-    def __init__(self, scheduler: Scheduler, span: KeyRange, pause: CompactionPause) -> None:
-        versions = scheduler.versions
-        with versions.lock:
-            version, self._shifts = versions.current, versions.shifts
-        self._scheduler = scheduler
+    def __init__(self, status: Status, tree: StoredTree, span: KeyRange, pause: CompactionPause) -> None:
+        with tree.versions.lock:
+            version, self._shifts = tree.current, tree.shifts
+        self._status = status
+        self._tree = tree
         self._span = span
         self._pause = pause
         self._l0_at_start = {f.number for f in version.levels[0]}
@@ -140,9 +146,9 @@ class CompactRange:
         if self.wanted is None:
             return None
         step = self._step(version, running)
-        if self._scheduler.status.stalls.stopped and (step is None or not self._relieved):
+        if self._status.stalls.stopped and (step is None or not self._relieved):
             # This step may keep others from merging L0, so this caller merges it. Every second plan is still a step.
-            relief = choose_range(version, self._scheduler.options, 0, busy=running)
+            relief = choose_range(version, self._tree.options, 0, busy=running)
             if relief is not None:
                 self._relieved = True
                 self._pause.narrow(self.wanted)
@@ -158,7 +164,7 @@ class CompactRange:
 
     def _descend(self, version: Version) -> None:
         """Moves to the next level with files to compact, or past the last one."""
-        shifts = self._scheduler.versions.shifts
+        shifts = self._tree.shifts
         if self._level:
             self._level += shifts - self._shifts
         self._shifts = shifts
@@ -172,4 +178,4 @@ class CompactRange:
     def _step(self, version: Version, running: Sequence[CompactionPlan] = ()) -> CompactionPlan | None:
         if self._level > version.last_level:
             return None
-        return choose_range(version, self._scheduler.options, self._level, self._span, running, self._after)
+        return choose_range(version, self._tree.options, self._level, self._span, running, self._after)

@@ -25,11 +25,12 @@ def share_memory(versions: VersionSet) -> None:
 
 
 def _rotate_early(versions: VersionSet) -> None:
-    """Sets when the active memtable rotates. While nothing is flushed, half a write buffer is enough: writers that
+    """Sets when the active memtables rotate. While nothing is flushed, half a write buffer is enough: writers that
     outrun the flush then hold less memory, and the flush thread has work sooner. During a flush an eighth is left to
     the flush itself: arrays to sort by, hashes, the table being built.
     """
     with versions.lock:
-        active, size = versions.engine.active, versions.options.write_buffer_size
-        if active is not None and size >= EARLY_FROM:
-            active.capacity = size - size // 8 if versions.engine.immutables else size // 2
+        engine, size = versions.engine, versions.options.write_buffer_size
+        if size >= EARLY_FROM:
+            size = size - size // 8 if engine.immutables else size // 2
+        engine.capacity = size

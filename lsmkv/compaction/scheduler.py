@@ -13,19 +13,18 @@ from functools import partial
 
 from lsmkv import background
 from lsmkv.background import Pool, Task
-from lsmkv.compaction.automatic import AutomaticCompaction
-from lsmkv.compaction.claims import Claim, Claims
+from lsmkv.compaction.claims import Claim
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.flush import WAIT_INTERVAL, Flusher
-from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.memory import share_memory
-from lsmkv.compaction.picker import Hints
+from lsmkv.compaction.running import RunningJobs
 from lsmkv.compaction.status import Status
+from lsmkv.compaction.tree_work import TreeWork, TreeWorks
 from lsmkv.compaction.unattended import Unattended
 from lsmkv.errors import ClosedError, ReadOnlyError
 from lsmkv.log_supply import LogSupply
 from lsmkv.options import Options
-from lsmkv.version.version import Version
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
@@ -69,27 +68,27 @@ class Caller:
 
 
 class Scheduler:
-    def __init__(
-        self,
-        versions: VersionSet,
-        jobs: Jobs,
-        logs: LogSupply,
-        hints: Callable[[Version, Options], Hints],
-        export: Callable[[Counters], None],
-    ) -> None:
+    def __init__(self, versions: VersionSet, logs: LogSupply, export: Callable[[Scheduler], None]) -> None:
         """`export` writes the statistics."""
         self.versions = versions
-        self.jobs = jobs
-        self.status = Status(versions, jobs)
-        self.claims: Claims = Claims(versions, self.status.changed)
-        self.flusher = Flusher(self.status, jobs, logs)
-        self.compactions = AutomaticCompaction(self.status, jobs, self.claims, hints)
-        self.unattended = Unattended(self.status, jobs)
+        self.running = RunningJobs()
+        self.status = Status(versions, self.running)
+        self._works = TreeWorks(self.status, self.running)
+        self.flusher = Flusher(self.status, self._works.jobs_of, logs)
+        self.unattended = Unattended(self.status, self.running)
         self._logs = logs
         self._export = export
         self._pool: Pool | None = None
         self._tasks: Tasks | None = None  # from `start` to `stop`
         self._callers: list[Caller] = []
+
+    def work_of(self, tree: StoredTree) -> TreeWork:
+        return self._works.of(tree)
+
+    def works(self) -> list[TreeWork]:
+        """Of all keyspaces, those with the most tables in L0 first: they slow down reads, and at last writers."""
+        trees = sorted(self.versions.trees.values(), key=lambda tree: -len(tree.current.levels[0]))
+        return [self.work_of(tree) for tree in trees]
 
     @property
     def options(self) -> Options:
@@ -119,7 +118,7 @@ class Scheduler:
     def stop(self) -> None:
         """Cancels the running jobs and waits for them, except one in the calling thread."""
         self.status.stop()
-        self.jobs.cancel()
+        self.running.cancel()
         tasks, self._tasks = self._tasks, None
         if tasks is not None:
             tasks.close()
@@ -153,22 +152,28 @@ class Scheduler:
 
     def compact(self, pause: float) -> float:
         """Runs the next automatic compaction, if any."""
-        claim = self._claim_next()
-        if claim is not None:
-            return self.compactions.run(claim, pause)
-        again, tasks = self.compactions.look_again_in(), self._tasks
+        found = self._claim_next()
+        if found is not None:
+            work, claim = found
+            return work.compactions.run(claim, pause)
+        with self.versions.lock:
+            pauses = [work.compactions.look_again_in() for work in self.works()]
+        again, tasks = min((each for each in pauses if each is not None), default=None), self._tasks
         if again is not None and tasks is not None:
             tasks.compaction.wake_after(again)
         return 0.0
 
-    def _claim_next(self) -> Claim | None:
+    def _claim_next(self) -> tuple[TreeWork, Claim] | None:
         with self.versions.lock:
-            plan, tasks = self.compactions.next_plan(), self._tasks
-            if plan is None or tasks is None:
-                return None
-            # Another thread may find a second plan. Before the claim, because the wake may fail.
-            tasks.compaction.wake()
-            return self.claims.add(plan)
+            for work in self.works():
+                plan, tasks = work.compactions.next_plan(), self._tasks
+                if tasks is None:
+                    return None
+                if plan is not None:
+                    # Another thread may find a second plan. Before the claim, because the wake may fail.
+                    tasks.compaction.wake()
+                    return work, work.claims.add(plan)
+        return None
 
     def prepare_log(self, pause: float) -> float:
         """Creates a log in advance. If that fails, the next rotation creates one in the writer's thread."""
@@ -192,7 +197,7 @@ class Scheduler:
             if self.options.sync_interval_ms:
                 self.flusher.sync()
             if self.options.stats_export:
-                self._export(self.counters)
+                self._export(self)
         except (ClosedError, ReadOnlyError):
             return 0.0
         except OSError as error:
@@ -216,8 +221,10 @@ class Scheduler:
                 self.status.condition.wait(WAIT_INTERVAL)
 
     def _idle(self) -> bool:
-        working = self.versions.engine.immutables or self.claims.running or self.status.flushing
-        return not working and not self.unattended.running and self.compactions.choose() is None
+        works = self.works()
+        if self.versions.engine.immutables or self.status.flushing or self.unattended.running:
+            return False
+        return not any(work.claims.running or work.compactions.choose() is not None for work in works)
 
     def wait_change(self) -> None:
         """Returns after the next change of the tree or of the running plans, or after a short while. The main thread

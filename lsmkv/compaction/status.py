@@ -14,9 +14,11 @@ from collections.abc import Callable
 from functools import partial
 
 from lsmkv.compaction.counters import Counters
-from lsmkv.compaction.jobs import Jobs, Superseded
+from lsmkv.compaction.running import RunningJobs, Superseded
 from lsmkv.compaction.stalls import Pressure, Stalls, pressure
-from lsmkv.errors import ClosedError, CorruptionError, IOError, ReadOnlyError
+from lsmkv.errors import ClosedError, CorruptionError, IOError, KeyspaceError, ReadOnlyError
+from lsmkv.options import Options
+from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.port.finalization import Condition
@@ -31,7 +33,7 @@ LONGEST_PAUSE = 1.0
 
 
 class Status:
-    def __init__(self, versions: VersionSet, jobs: Jobs) -> None:
+    def __init__(self, versions: VersionSet, running: RunningJobs) -> None:
         self.versions = versions
         self.condition = Condition(versions.lock)
         self.counters: Counters = Counters()
@@ -44,7 +46,8 @@ class Status:
         # Wake the tasks. Set by the scheduler's start; None before it and once the database closes.
         self.wake_flush: Callable[[], None] | None = None
         self.wake_compaction: Callable[[], None] | None = None
-        self._jobs = jobs
+        self._running = running
+        self._pressures: dict[int, tuple[Version, Options, Pressure]] = {}  # by keyspace; of its tree as it was
 
     def rotated(self) -> None:
         """There is a memtable to flush: wakes the flush."""
@@ -87,8 +90,8 @@ class Status:
         """Runs `work`. Returns the seconds to wait before a retry; 0 if it succeeded or must not be retried."""
         try:
             work()
-        except Superseded as superseded:
-            log.debug("%s", superseded)
+        except (Superseded, KeyspaceError) as gone:
+            log.debug("%s: %s", what, gone)
             return 0.0
         except Exception as error:
             return self.failed(kind, what, error, pause)
@@ -99,7 +102,7 @@ class Status:
 
     def failed(self, kind: str, what: str, error: BaseException, pause: float) -> float:
         """Reports an error. Refuses writes unless it is transient or corruption. Returns the seconds before a retry."""
-        if self._jobs.cancelled or isinstance(error, ReadOnlyError):
+        if self._running.cancelled or isinstance(error, ReadOnlyError):
             return 0.0
         corrupt = isinstance(error, CorruptionError)
         transient = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in TRANSIENT)
@@ -156,11 +159,23 @@ class Status:
 
     def update_pressure(self) -> None:
         with self.versions.lock:
-            now = pressure(self.versions.current, self.versions.options)
+            now = self._highest_pressure()
             if "damage" in self.errors or "compaction" in self.errors:
                 # L0 may never shrink again, and stopped writers would wait forever.
                 now = Pressure(now.delay_ns, False)
             self.stalls.update(now, self.counters)
+
+    def _highest_pressure(self) -> Pressure:
+        """The pressure that the keyspaces together call for. Those that have not changed are not computed again."""
+        known, self._pressures = self._pressures, {}
+        for keyspace, tree in self.versions.trees.items():
+            version, options = tree.current, tree.options
+            found = known.get(keyspace)
+            if found is None or found[0] is not version or found[1] is not options:
+                found = version, options, pressure(version, options)
+            self._pressures[keyspace] = found
+        each = [found[2] for found in self._pressures.values()]
+        return Pressure(max((p.delay_ns for p in each), default=0), any(p.stopped for p in each))
 
 
 def _hold_back(engine: Engine, pressure: Pressure) -> None:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.running import RunningJobs
 from lsmkv.compaction.status import Status
 from lsmkv.errors import IOError, ReadOnlyError
 from lsmkv_ext.port.finalization import start_thread
@@ -19,12 +19,12 @@ log = logging.getLogger("lsmkv")
 class Unattended:
     """The fields are guarded by the version set's `lock`."""
 
-    def __init__(self, status: Status, jobs: Jobs) -> None:
+    def __init__(self, status: Status, running: RunningJobs) -> None:
         self.running = 0
         self.threads: list[threading.Thread] = []
         self._status = status
         self._lock = status.versions.lock
-        self._jobs = jobs
+        self._jobs = running
 
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Runs `work` in a new thread; counts and logs its error. Raises RuntimeError if no thread can be started."""

@@ -18,13 +18,14 @@ from lsmkv.files import is_named
 from lsmkv.lockfile import is_locked
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
-from lsmkv.recovery.replay import replay
+from lsmkv.recovery.replay import Piece, replay
 from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import decode_manifest
 from lsmkv.version.version import TableMeta
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.table.table import Table
 
 log = logging.getLogger("lsmkv")
@@ -49,7 +50,7 @@ class _Attempts:
 
     def open_tables(self, versions: VersionSet) -> None:
         """Opens the tables of `versions`. A database uses no file number twice; a recreated one has another seed."""
-        files = list(versions.current.files())
+        files = list(versions.state.files())
         # A descriptor that made room for another cannot be had again once the file is gone.
         reopened = len(files) >= self._descriptors
         if self._seed != versions.state.seed:
@@ -119,13 +120,17 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
     with stored_state.open_manifest(directory) as (file, number, path):
         state = decode_manifest(file, number, path)
         versions = stored_state.new_version_set(directory, options, state, attempts.caches)
-        # Tables first: opening them is fast, reading logs is not. The manifest names the oldest log, so one removed
-        # meanwhile is noticed.
-        attempts.open_tables(versions)
-        _read_logs(versions, report)
-        if not is_named(file.fileno(), path):
-            # A new database uses the same file numbers: the files read may belong to both.
-            raise CorruptionError("the manifest was replaced while its files were read", path)
+        try:
+            # Tables first: opening them is fast, reading logs is not. The manifest names the oldest log, so one removed
+            # meanwhile is noticed.
+            attempts.open_tables(versions)
+            _read_logs(versions, report)
+            if not is_named(file.fileno(), path):
+                # A new database uses the same file numbers: the files read may belong to both.
+                raise CorruptionError("the manifest was replaced while its files were read", path)
+        except BaseException:
+            versions.release()
+            raise
     report.seconds = time.monotonic() - began
     return versions, report
 
@@ -134,26 +139,36 @@ def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:
     state = versions.state
     logs, last_seq = stored_state.check_logs(versions.directory, state, versions.options, report)
     added: list[AddedFile] = []
-    rest = replay(logs, state.seed, lambda piece: _write_outside(versions, piece, added))
-    state.version = VersionEdit(added=tuple(added)).apply(state.version)
-    state.last_seq = last_seq
-    # The engine always has a first memtable; without writes a small one.
-    memtable = Memtable(state.seed, 4096) if rest.empty else rest
-    versions.engine.start(versions.table_levels(), [memtable], None, last_seq, readonly=True)
+    rest = replay(logs, state.seed, versions.trees, lambda piece: _write_outside(versions, piece, added))
+    state.apply(VersionEdit(last_seq=last_seq, trees=stored_state.edits_of(added)))
+    trees = versions.trees.values()
+    # Every tree has a first memtable; without writes a small one.
+    memtables = [_small(state.seed) if rest[tree.keyspace].empty else rest[tree.keyspace] for tree in trees]
+    states = [
+        ReadState([memtable], tree.table_levels(), state.seed) for tree, memtable in zip(trees, memtables, strict=True)
+    ]
+    versions.engine.start([tree.live for tree in trees], states, None, last_seq, readonly=True)
     report.tables = len(added)
     report.manifest_torn_bytes = state.torn_bytes
 
 
-def _write_outside(versions: VersionSet, piece: Memtable, added: list[AddedFile]) -> int:
-    """Writes a piece that does not fit into memory to an unlinked table in the temporary directory. Returns the memory
-    that the open table takes.
+def _small(seed: int) -> Memtable:
+    return Memtable(seed, 4096)
+
+
+def _write_outside(versions: VersionSet, piece: Piece, added: list[AddedFile]) -> int:
+    """Writes a piece that does not fit into memory to unlinked tables in the temporary directory. Returns the memory
+    that the open tables take.
     """
     memory = 0
     with tempfile.TemporaryDirectory(prefix="lsmkv-") as directory:
-        for f in Jobs(versions).write_memtables([piece], directory)["outputs"]:
-            # Not in the descriptor cache, which would reopen the file by its name.
-            table = Table(filenames.table_path(directory, f.number), f.number, versions.cache)
-            versions.add_table(table)
-            added.append((0, f))
-            memory += table.memory
+        for keyspace, memtable in piece.items():
+            if memtable.empty:
+                continue
+            for f in Jobs(versions.trees[keyspace]).write_memtables([memtable], directory)["outputs"]:
+                # Not in the descriptor cache, which would reopen the file by its name.
+                table = Table(filenames.table_path(directory, f.number), f.number, versions.cache)
+                versions.add_table(table)
+                added.append((keyspace, 0, f))
+                memory += table.memory
     return memory

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsmkv import filenames
-from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.jobs import Jobs, open_outputs
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.filenames import FileKind
 from lsmkv.files import (
@@ -30,13 +30,15 @@ from lsmkv.files import (
 from lsmkv.log_supply import new_log, new_memtable
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
-from lsmkv.recovery.replay import CheckedLog, replay
-from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
+from lsmkv.recovery.replay import CheckedLog, Piece, is_empty, replay
+from lsmkv.recovery.stored_state import AddedFile, RecoveryReport, edits_of
 from lsmkv.version.edit import VersionEdit
-from lsmkv.version.manifest import ManifestState
+from lsmkv.version.manifest import LATEST_FORMAT, ManifestState
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
-from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.read.read_state import ReadState
+from lsmkv_ext.wal.dump import LogDump
 from lsmkv_ext.wal.reader import HEAD_SIZE
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 from lsmkv_ext.wal.writer import LogWriter
@@ -69,17 +71,18 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     stored_state.check_table_files(directory, state)
     logs, last_seq = ([], 0) if created else stored_state.check_logs(directory, state, options, report)
     versions = stored_state.new_version_set(directory, options, state, stored_state.new_caches(options))
-    stored_state.open_tables(versions)
-    # A crash may have left files with numbers that no manifest has recorded: they are not used again.
-    versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
     try:
+        stored_state.open_tables(versions)
+        # A crash may have left files with numbers that no manifest has recorded: they are not used again.
+        versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))
         if not created:
             versions.resume_manifest()
         _start(versions, logs, last_seq, report)
     except BaseException:
         versions.close_manifest()
+        versions.release()
         raise
     report.orphans_removed = remove_orphans(versions)
     if versions.engine.immutables:
@@ -90,7 +93,7 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
 
 
 def _new_state() -> ManifestState:
-    return ManifestState(0, seed=int.from_bytes(os.urandom(8), "little"))
+    return ManifestState(0, LATEST_FORMAT, seed=int.from_bytes(os.urandom(8), "little"))
 
 
 def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: RecoveryReport) -> None:
@@ -122,52 +125,51 @@ def _start_with_tables(versions: VersionSet, logs: list[CheckedLog], last_seq: i
     with Outputs() as outputs:
         small, merged = _merge_small(versions, outputs)
         added = _replay_to_tables(versions, logs, outputs)
-        active = new_memtable(versions, _empty_log(versions, logs, report) or versions.numbers.next())
-        edit = VersionEdit(
-            removed=tuple(f.number for f in small), added=(*merged, *added), last_seq=last_seq, log_number=active.number
-        )
-        _begin(versions, active, edit, outputs)
-    for f in small:
-        del versions.tables[f.number]
-        versions.remove(filenames.table_name(f.number))
+        number = _empty_log(versions, logs, report) or versions.numbers.next()
+        edit = VersionEdit(trees=edits_of([*merged, *added], small), last_seq=last_seq, log_number=number)
+        _begin(versions, number, edit, outputs)
+    for files in small.values():
+        for f in files:
+            del versions.tables[f.number]
+            versions.remove(filenames.table_name(f.number))
     return len(added)
 
 
 def _start_with_logs(versions: VersionSet, logs: list[CheckedLog], last_seq: int) -> None:
     """The replayed writes become immutable memtables, as if they had been rotated out just now."""
-    memtables = _replay_to_memory(versions, logs)
+    pieces = _replay_to_memory(versions, logs)
     for each in logs:
         _sync_again(each)
     old_logs = [LogWriter(each.path, each.number, mode="write", resume_at=each.end) for each in logs]
-    active = new_memtable(versions, versions.numbers.next())
-    # Without `last_seq`: it is that of the tables, and they hold nothing of these logs.
-    edit = VersionEdit(log_number=min(m.number for m in [active, *memtables]))
+    number = versions.numbers.next()
+    # The tables hold nothing of these logs, so their last sequence number stays.
+    edit = VersionEdit(log_number=min([number, *(each.number for each in logs)]))
     with Outputs() as outputs:
-        _begin(versions, active, edit, outputs, last_seq=last_seq, immutables=memtables, old_logs=old_logs)
+        _begin(versions, number, edit, outputs, last_seq=last_seq, pieces=pieces, old_logs=old_logs)
     versions.keep_reserve()
 
 
 def _begin(
     versions: VersionSet,
-    active: Memtable,
+    number: int,
     edit: VersionEdit,
     outputs: Outputs,
     *,
     last_seq: int | None = None,
-    immutables: Sequence[Memtable] = (),
+    pieces: Sequence[Piece] = (),
     old_logs: Sequence[LogWriter] = (),
 ) -> None:
-    """Starts the log of `active`, makes `edit` durable and starts the engine."""
+    """Starts log `number`, makes `edit` durable and starts the engine. `pieces` become immutable memtables."""
     last_seq = edit.last_seq or 0 if last_seq is None else last_seq
-    writer = _log_of(active, versions, outputs, last_seq)
+    writer = _log_of(number, versions, outputs, last_seq)
     watermark = None
     if writer is not None:
         watermark = SyncWatermark(os.path.join(versions.directory, filenames.SYNCED))
     # Syncs the directory before the edit is durable, and with it the names of the log and the tables.
     versions.start(replace(edit, logged=writer is not None, reason="open"), outputs)
     versions.engine.start(
-        versions.table_levels(),
-        [active, *immutables],
+        [tree.live for tree in versions.trees.values()],
+        [_first_state(tree, number, pieces) for tree in versions.trees.values()],
         writer,
         last_seq,
         sync_default=versions.options.sync,
@@ -176,21 +178,31 @@ def _begin(
     )
 
 
-def _log_of(active: Memtable, versions: VersionSet, outputs: Outputs, last_seq: int) -> LogWriter | None:
-    if active.number == versions.state.log_number and versions.options.wal is not None:
-        path = filenames.log_path(versions.directory, active.number)
-        return LogWriter(path, active.number, mode=versions.options.wal, resume_at=HEAD_SIZE)
-    writer = new_log(versions, active.number, last_seq)
+def _first_state(tree: StoredTree, number: int, pieces: Sequence[Piece]) -> ReadState:
+    active = new_memtable(tree.versions, tree.live)
+    active.number = number
+    immutables = [piece[tree.keyspace] for piece in pieces if not piece[tree.keyspace].empty]
+    return ReadState([active, *immutables], tree.table_levels(), tree.versions.state.seed)
+
+
+def _log_of(number: int, versions: VersionSet, outputs: Outputs, last_seq: int) -> LogWriter | None:
+    if number == versions.state.log_number and versions.options.wal is not None:
+        path = filenames.log_path(versions.directory, number)
+        return LogWriter(path, number, mode=versions.options.wal, resume_at=HEAD_SIZE)
+    writer = new_log(versions, number, last_seq)
     if writer is not None:
         outputs.paths.append(writer.path)
     return writer
 
 
 def _empty_log(versions: VersionSet, logs: list[CheckedLog], report: RecoveryReport) -> int:
-    """The number of the empty log that a clean close left, or 0. It is used again: a new log would take two syncs."""
+    """The number of the log that a clean close leaves without a record, or 0. A new one would take two syncs."""
     state = versions.state
-    found_something = logs or report.torn or report.salvaged
-    return 0 if found_something or not state.logged or versions.options.wal is None else state.log_number
+    if logs or report.torn or report.salvaged or not state.logged or versions.options.wal is None:
+        return 0
+    # A log of format 1 cannot take all operations of format 2.
+    head = next(LogDump(filenames.log_path(versions.directory, state.log_number)))
+    return state.log_number if head["version"] == state.format_version else 0
 
 
 def small_tables(version: Version, trigger: int) -> tuple[TableMeta, ...]:
@@ -208,59 +220,63 @@ def small_tables(version: Version, trigger: int) -> tuple[TableMeta, ...]:
     return l0[:count] if count > 1 else ()
 
 
-def _merge_small(versions: VersionSet, outputs: Outputs) -> tuple[Sequence[TableMeta], list[AddedFile]]:
-    """Merges the small tables of L0. Returns them, and the table that replaces them."""
-    small = small_tables(versions.current, versions.options.l0_compaction_trigger)
-    if not small:
-        return (), []
-    try:
-        return small, _open_outputs(versions, Jobs(versions).merge_l0(small)["outputs"], outputs)
-    except SyncError:
-        raise
-    except (Error, OSError, MemoryError) as error:
-        # The merge only saves time: a damaged table or a full disk must not refuse the open.
-        log.warning("%s: the small tables of L0 stay as they are: %s", versions.directory, error)
-        return (), []
+def _merge_small(versions: VersionSet, outputs: Outputs) -> tuple[dict[int, Sequence[TableMeta]], list[AddedFile]]:
+    """Merges the small tables of L0. Returns them by keyspace, and the tables that replace them."""
+    merged: dict[int, Sequence[TableMeta]] = {}
+    added: list[AddedFile] = []
+    for tree in versions.trees.values():
+        small = small_tables(tree.current, tree.options.l0_compaction_trigger)
+        if not small:
+            continue
+        try:
+            added += _open_outputs(tree, Jobs(tree).merge_l0(small)["outputs"], outputs)
+            merged[tree.keyspace] = small
+        except SyncError:
+            raise
+        except (Error, OSError, MemoryError) as error:
+            # The merge only saves time: a damaged table or a full disk must not refuse the open.
+            log.warning("%s: the small tables of L0 stay as they are: %s", versions.directory, error)
+    return merged, added
 
 
-def _open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outputs) -> list[AddedFile]:
-    outputs.paths += [filenames.table_path(versions.directory, f.number) for f in files]
-    for table in [versions.open_table(f.number) for f in files]:
-        versions.add_table(table)
-    return [(0, f) for f in files]
+def _open_outputs(tree: StoredTree, files: Sequence[TableMeta], outputs: Outputs) -> list[AddedFile]:
+    for table in open_outputs(tree.versions, files, outputs):
+        tree.versions.add_table(table)
+    return [(tree.keyspace, 0, f) for f in files]
 
 
 def _replay_to_tables(versions: VersionSet, logs: list[CheckedLog], outputs: Outputs) -> list[AddedFile]:
     added: list[AddedFile] = []
 
-    def write(piece: Memtable) -> int:
-        # A piece with nothing but empty range deletes has no output.
-        files = _open_outputs(versions, Jobs(versions).write_memtables([piece])["outputs"], outputs)
-        added.extend(files)
-        return sum(versions.tables[f.number].memory for _, f in files)
+    def write(piece: Piece) -> int:
+        before = len(added)
+        for keyspace, memtable in piece.items():
+            if not memtable.empty:
+                tree = versions.trees[keyspace]
+                # A memtable of nothing but empty ranges has no output.
+                added.extend(_open_outputs(tree, Jobs(tree).write_memtables([memtable])["outputs"], outputs))
+        return sum(versions.tables[f.number].memory for _, _, f in added[before:])
 
-    rest = replay(logs, versions.state.seed, write)
-    if not rest.empty:
-        write(rest)
+    write(replay(logs, versions.state.seed, versions.trees, write))
     return added
 
 
-def _replay_to_memory(versions: VersionSet, logs: list[CheckedLog]) -> list[Memtable]:
-    """The replayed writes, newest first. Raises IOError if they take more memory than their logs and
-    `max_write_buffers` memtables together: only hostile logs do.
+def _replay_to_memory(versions: VersionSet, logs: list[CheckedLog]) -> list[Piece]:
+    """The replayed writes, newest first. Raises IOError if they take more memory than the logs and the memtables that
+    a database may have: only hostile logs do.
     """
     options = versions.options
     limit = sum(each.end for each in logs) + options.max_write_buffers * options.write_buffer_size
-    pieces: list[Memtable] = []
+    pieces: list[Piece] = []
 
-    def keep(piece: Memtable) -> int:
+    def keep(piece: Piece) -> int:
         pieces.insert(0, piece)
-        if sum(m.used_bytes for m in pieces) > limit:
+        if sum(m.used_bytes for each in pieces for m in each.values()) > limit:
             raise IOError(errno.ENOSPC, "no room on the disk to replay the logs", versions.directory)
         return 0
 
-    rest = replay(logs, versions.state.seed, keep)
-    if not rest.empty:
+    rest = replay(logs, versions.state.seed, versions.trees, keep, by_log=True)
+    if not is_empty(rest):
         keep(rest)
     return pieces
 
@@ -320,7 +336,7 @@ def _options_are_stored(versions: VersionSet) -> bool:
 
 def remove_orphans(versions: VersionSet) -> list[str]:
     """Removes files of ours that the durable state does not name: leftovers of a crash. Returns their names."""
-    tables = {f.number for f in versions.current.files()}
+    tables = {f.number for f in versions.state.files()}
     logs = {log.number for log in versions.engine.logs}
     removed = []
     for name, kind, number in filenames.list_directory(versions.directory):

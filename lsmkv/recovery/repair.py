@@ -1,17 +1,18 @@
 """Repair: builds a database that opens from everything that can be read.
 
-With a readable manifest the tree keeps its shape, and damaged tables are replaced by their readable blocks. Without
-one, all tables and logs are merged by sequence number into a new tree. Damaged files are moved aside, never deleted.
+With a readable manifest the trees keep their shape, and damaged tables are replaced by their readable blocks. Without
+one, all tables and logs are merged by sequence number into a new tree for each keyspace. Damaged files
+are moved aside, never deleted.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, cast
 
 from lsmkv import filenames
 from lsmkv.checkpoint import NO_LINKS
@@ -21,20 +22,21 @@ from lsmkv.files import io_errors, sync_directory
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import Options
 from lsmkv.recovery import stored_state
-from lsmkv.recovery.replay import CheckedLog, replay
+from lsmkv.recovery.found_keyspaces import FoundKeyspaces
+from lsmkv.recovery.replay import MOST_UNKNOWN, CheckedLog, Piece, replay
 from lsmkv.version.current import read_current, refuse_foreign
 from lsmkv.version.edit import VersionEdit
-from lsmkv.version.manifest import ManifestState, read_manifest
+from lsmkv.version.manifest import LATEST_FORMAT, ManifestState, TreeState, read_manifest
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.sst_writer import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
-from lsmkv_ext.wal.reader import check_log
+from lsmkv_ext.wal.dump import LogDump
+from lsmkv_ext.wal.reader import check_log, log_keyspaces
 
 
 @dataclass
@@ -69,7 +71,7 @@ class RepairReport:
 def repair(path: str | os.PathLike[str], *, apply: bool = True) -> RepairReport:
     """Make the database in `path` open again. With `apply=False` only report what would be done.
 
-    Returns a `RepairReport`. Raises `LockError` if the database is open.
+    Returns a `RepairReport`. Raises `LockError` if the database is open, `FormatError` if a newer release wrote it.
 
     >>> lsmkv.open("people.db").close()
     >>> lsmkv.repair("people.db", apply=False).rebuilt
@@ -126,8 +128,10 @@ class _Repair:
         self.numbers = FileNumbers(max((number for _, _, number in listing), default=0) + 1)
         self.cache = BlockCache(8 << 20)
         self.fds = FdCache(64)
+        self.newer_log = False  # a log of format 2 was found
 
     def run(self) -> None:
+        self._refuse_newer()
         for name in self.irregular:
             self._lose(f"{name} is not a regular file")
             self._set_aside(name)
@@ -136,6 +140,18 @@ class _Repair:
             self._rebuild()
         else:
             self._mend(state)
+
+    def _refuse_newer(self) -> None:
+        """Raises FormatError if a newer release wrote a file: this one cannot tell whether it is needed."""
+        for number in self.manifests:
+            with suppress(CorruptionError, OSError):
+                read_manifest(self.directory, number)
+        for number in self.log_numbers:
+            with suppress(CorruptionError, OSError):
+                next(LogDump(filenames.log_path(self.directory, number)))
+        for number in self.table_numbers:
+            with suppress(CorruptionError, OSError):
+                Table(filenames.table_path(self.directory, number), number)
 
     # With a manifest ----------------------------------------------------------------------------------------
 
@@ -157,24 +173,34 @@ class _Repair:
             return None
 
     def _mend(self, state: ManifestState) -> None:
-        levels: list[list[TableMeta]] = [[] for _ in state.version.levels]
-        for level, files in enumerate(state.version.levels):
-            for f in files:
-                kept = self._keep_or_salvage(f, level)
-                if kept is not None:
-                    levels[level].append(kept)
+        trees = {keyspace: self._mend_tree(keyspace, tree) for keyspace, tree in state.trees.items()}
         logs = [number for number in self.log_numbers if number >= state.log_number]
         if state.logged and state.log_number and state.log_number not in logs:
             self._lose(f"{filenames.log_name(state.log_number)} is missing")
             self.report.needed = True
         checked, last_seq = self._check_logs(logs, state.last_seq)
+        found = FoundKeyspaces({keyspace: tree.name for keyspace, tree in trees.items()})
+        checked = self._add_logged(found, checked)
         if not self.report.needed:
             return
-        levels[0] += self._replay(checked, state.seed)
-        version = Version(tuple(map(tuple, levels)))
-        self._finish(version, state.seed, max(last_seq, *(f.max_seq for f in version.files()), 0))
+        outputs = self._replay(checked, state.seed, found)
+        for keyspace, name in found.names.items():
+            tree = trees.get(keyspace, TreeState(name))
+            l0 = [*tree.version.levels[0], *outputs.get(keyspace, ())]
+            trees[keyspace] = replace(tree, version=tree.version.with_levels({0: l0}))
+        version = LATEST_FORMAT if len(trees) > 1 or self.newer_log else state.format_version
+        next_id = max(state.next_keyspace, found.next_id)
+        self._finish(replace(state, format_version=version, trees=trees, next_keyspace=next_id, last_seq=last_seq))
 
-    def _keep_or_salvage(self, f: TableMeta, level: int) -> TableMeta | None:
+    def _mend_tree(self, keyspace: int, tree: TreeState) -> TreeState:
+        label = keyspace, tree.name.encode()
+        levels = {
+            level: [kept for f in files if (kept := self._keep_or_salvage(f, label)) is not None]
+            for level, files in enumerate(tree.version.levels)
+        }
+        return replace(tree, version=Version().with_levels(levels))
+
+    def _keep_or_salvage(self, f: TableMeta, label: tuple[int, bytes]) -> TableMeta | None:
         name = filenames.table_name(f.number)
         try:
             table = Table(filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq)
@@ -188,28 +214,66 @@ class _Repair:
             self.report.entries += table.n_entries
             return f
         saved = self._salvage(table, name)
-        return None if saved is None else saved.meta
+        if saved is None:
+            return None
+        return self._relabel(saved, label) if label[0] else saved.meta
+
+    def _relabel(self, table: Table, label: tuple[int, bytes]) -> TableMeta:
+        """Copies a table into one that states its keyspace."""
+        (meta,) = self._job([table], table.seed, single_output=True, below=None, keyspace=label).run()["outputs"]
+        os.unlink(table.path)
+        return cast("TableMeta", meta)
 
     # Without a manifest --------------------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
-        """Merge all readable entries; the largest sequence number of a key wins."""
+        """Merge all readable entries of each keyspace; the largest sequence number of a key wins."""
         self.report.rebuilt = True
         self._act("the tree is rebuilt from all readable tables and logs")
-        tables = list(self._readable_tables())
-        seeds = Counter(table.seed for table in tables)
-        seed = seeds.most_common(1)[0][0] if seeds else int.from_bytes(os.urandom(8), "little")
+        readable = list(self._readable_tables())
         checked, last_seq = self._check_logs(self.log_numbers, 0)
-        for output in self._replay(checked, seed):
-            path = filenames.table_path(self.directory, output.number)
-            tables.append(Table(path, output.number, self.cache, self.fds))
-        version = Version()
-        if self.apply and tables:
-            outcome = self._job(tables, seed, newest_by_seq=True, below=[], output_level=1).run()
-            version = version.with_levels({1: outcome["outputs"]})
-        self._finish(version, seed, max([last_seq, *(table.max_seq for table in tables)]))
+        found = FoundKeyspaces()
+        found.add_tables(origin for origin, _ in readable)
+        checked = self._add_logged(found, checked)
+        tables = self._by_keyspace(found, readable)
+        seeds = Counter(table.seed for _, table in readable if table is not None)
+        seed = seeds.most_common(1)[0][0] if seeds else int.from_bytes(os.urandom(8), "little")
+        for keyspace, outputs in self._replay(checked, seed, found).items():
+            tables[keyspace] += map(self._open, outputs)
+        last_seq = max([last_seq, *(table.max_seq for each in tables.values() for table in each)])
+        trees = {
+            keyspace: self._merge(keyspace, name, tables[keyspace], seed) for keyspace, name in found.names.items()
+        }
+        newer = len(trees) > 1 or self.newer_log or any(origin.properties["version"] > 1 for origin, _ in readable)
+        version = LATEST_FORMAT if newer else 1
+        self._finish(ManifestState(0, version, trees, seed, last_seq=last_seq, next_keyspace=found.next_id))
 
-    def _readable_tables(self) -> Iterator[Table]:
+    def _open(self, f: TableMeta) -> Table:
+        return Table(filenames.table_path(self.directory, f.number), f.number, self.cache, self.fds)
+
+    def _by_keyspace(
+        self, found: FoundKeyspaces, readable: list[tuple[Table, Table | None]]
+    ) -> defaultdict[int, list[Table]]:
+        tables: defaultdict[int, list[Table]] = defaultdict(list)
+        for origin, table in readable:
+            keyspace = found.of(origin)
+            if keyspace is None:
+                name = filenames.table_name(origin.number)
+                self._lose(f"{name}: a later keyspace has the name {origin.keyspace!r} too")
+                self._set_aside(name)
+            elif table is not None:
+                tables[keyspace].append(table)
+        return tables
+
+    def _merge(self, keyspace: int, name: str, tables: list[Table], seed: int) -> TreeState:
+        if not self.apply or not tables:
+            return TreeState(name)
+        label = keyspace, name.encode()
+        outcome = self._job(tables, seed, newest_by_seq=True, below=[], output_level=1, keyspace=label).run()
+        return TreeState(name, version=Version().with_levels({1: outcome["outputs"]}))
+
+    def _readable_tables(self) -> Iterator[tuple[Table, Table | None]]:
+        """Each table, and the one that has its readable entries."""
         ages = _Ages()
         for number in self.table_numbers:
             name = filenames.table_name(number)
@@ -224,13 +288,11 @@ class _Repair:
                 self._set_aside(name)
                 continue
             if verify_table(table, deep=False):
-                saved = self._salvage(table, name)
-                if saved is not None:
-                    yield saved
+                yield table, self._salvage(table, name)
             else:
                 self.report.tables += 1
                 self.report.entries += table.n_entries
-                yield table
+                yield table, table
 
     # Shared ----------------------------------------------------------------------------------------------
 
@@ -286,49 +348,63 @@ class _Repair:
                 self._set_aside(name)
                 found = check_log(path, number, salvage=True)
             self.report.entries += found["entries"]
+            self.newer_log = self.newer_log or found["version"] > 1
             last_seq = max(last_seq, found["last_seq"])
             if found["records"]:
                 checked.append(CheckedLog(path, number, found["bytes"]))
         return checked, last_seq
 
-    def _replay(self, logs: list[CheckedLog], seed: int) -> list[TableMeta]:
-        """Write the logs into tables. Return their metas, oldest first."""
-        outputs: list[TableMeta] = []
+    def _add_logged(self, found: FoundKeyspaces, logs: list[CheckedLog]) -> list[CheckedLog]:
+        """Adds the keyspaces that the logs have operations of. Returns the logs that can be replayed."""
+        known = len(found.names) + len(found.shadowed)
+        usable = []
+        for log in logs:
+            name = filenames.log_name(log.number)
+            try:
+                keyspaces = log_keyspaces(log.path, log.number, log.end, known + MOST_UNKNOWN)
+            except CorruptionError as error:
+                self._lose(f"{name}: {error}")
+                self._set_aside(name)
+                continue
+            usable.append(log)
+            for keyspace in found.add_logged(keyspaces):
+                self._act(f"{name}: keyspace {keyspace} is unknown and becomes {found.names[keyspace]!r}")
+            for keyspace in sorted(keyspaces & found.shadowed.keys()):
+                other = found.names[found.shadowed[keyspace]]
+                self._lose(f"{name}: operations of keyspace {keyspace}; a later one has its name {other!r}")
+                self._set_aside(name)
+        return usable
+
+    def _replay(self, logs: list[CheckedLog], seed: int, found: FoundKeyspaces) -> dict[int, list[TableMeta]]:
+        """Write the logs into tables. Return their metas by keyspace, oldest first."""
+        outputs: dict[int, list[TableMeta]] = {keyspace: [] for keyspace in found.names}
         if not self.apply:
             return outputs
 
-        def write(piece: Memtable) -> int:
-            outputs.extend(self._job([piece], seed, single_output=True, below=None).run()["outputs"])
+        def write(piece: Piece) -> int:
+            for keyspace, name in found.names.items():
+                if not piece[keyspace].empty:
+                    label = keyspace, name.encode()
+                    job = self._job([piece[keyspace]], seed, single_output=True, below=None, keyspace=label)
+                    outputs[keyspace] += job.run()["outputs"]
             return 0  # they are opened later
 
-        rest = replay(logs, seed, write)
-        if not rest.empty:
-            write(rest)
+        write(replay(logs, seed, {*found.names, *found.shadowed}, write))
         return outputs
 
     def _job(self, inputs: list[Any], seed: int, **options: Any) -> Any:
         return Job(inputs, directory=self.directory, numbers=self.numbers, seed=seed, **options)
 
-    def _finish(self, version: Version, seed: int, last_seq: int) -> None:
+    def _finish(self, state: ManifestState) -> None:
+        """Writes a manifest with the trees of `state`."""
         self._act("a new manifest is written")
         if not self.apply:
             return
         self._keep_damaged()
         sync_directory(self.directory)
-        state = ManifestState(0, seed=seed)
+        last_seq = max([state.last_seq, *(f.max_seq for f in state.files())])
         versions = VersionSet(self.directory, Options(), state, {}, self.cache, self.fds, self.numbers)
-        added = tuple((level, f) for level, files in enumerate(version.levels) for f in files)
-        log_number = self.numbers.next()
-        versions.start(
-            VersionEdit(
-                seed=seed,
-                added=added,
-                last_seq=last_seq,
-                log_number=log_number,
-                logged=False,
-                reason="repair",
-            )
-        )
+        versions.start(VersionEdit(last_seq=last_seq, log_number=self.numbers.next(), logged=False, reason="repair"))
         versions.close()
         self._move_damaged()
 

@@ -6,7 +6,7 @@ memtable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lsmkv_ext.memtable.memtable import Memtable
@@ -18,6 +18,9 @@ SLACK = 32 << 20
 LEAST_SLACK = 8 << 20
 # A memtable allocates at most this at a time.
 CHUNK = 4 << 20
+SMALL_CHUNK = 64 << 10  # of a named keyspace
+# Keyspaces that only a log knows. A hostile log may name millions, and each takes a memtable.
+MOST_UNKNOWN = 512
 
 
 @dataclass(frozen=True)
@@ -29,27 +32,55 @@ class CheckedLog:
     end: int
 
 
-def replay(logs: Sequence[CheckedLog], seed: int, spill: Callable[[Memtable], int]) -> Memtable:
-    """Call `spill` with every full memtable, oldest first; return the last memtable, which may be empty.
+# The memtables of one piece by keyspace.
+Piece = dict[int, Memtable]
 
-    `spill` makes a table of it and returns the bytes of memory that the open table keeps: filter, index, range
-    tombstones. A batch may be in two memtables, so all of them have to become visible together.
+
+def replay(
+    logs: Sequence[CheckedLog],
+    seed: int,
+    keyspaces: Iterable[int],
+    spill: Callable[[Piece], int],
+    *,
+    by_log: bool = False,
+) -> Piece:
+    """Call `spill` with every full piece, oldest first; return the last piece, which may be empty.
+
+    `spill` makes tables of it and returns the bytes of memory that the open tables keep: filter, index, range
+    tombstones. A batch may be in two pieces, so all of them have to become visible together. With `by_log` no piece
+    has operations of two logs.
     """
     chunk = min(CHUNK, sum(log.end for log in logs))
-    memtable, held = Memtable(seed, chunk), 0
+    keyspaces = sorted(keyspaces)
+    piece, held = _new_piece(keyspaces, seed, chunk), 0
     spilled, kept = 0, 0
     for log in logs:
+        if by_log and not is_empty(piece):
+            kept += spill(piece)
+            spilled += held
+            piece, held = _new_piece(keyspaces, seed, chunk), 0
         replayed = LogReplay(log.path, log.number, log.end)
         while True:
-            if memtable.empty:
-                memtable.number = log.number  # the oldest log that it needs
+            if is_empty(piece):
+                for memtable in piece.values():
+                    memtable.number = log.number  # the oldest log that it needs
             before = replayed.taken
             slack = max(min(SLACK, LEAST_SLACK), SLACK - max(0, kept - spilled))
-            replayed.fill(memtable, slack + held)
+            replayed.fill(piece, seed, slack + held)
             if replayed.done:
                 held += replayed.taken - before
                 break
-            kept += spill(memtable)
+            kept += spill(piece)
             spilled += held + replayed.taken - before
-            memtable, held = Memtable(seed, chunk), 0
-    return memtable
+            piece, held = _new_piece(keyspaces, seed, chunk), 0
+    return piece
+
+
+def is_empty(piece: Piece) -> bool:
+    return all(memtable.empty for memtable in piece.values())
+
+
+def _new_piece(keyspaces: Iterable[int], seed: int, chunk: int) -> Piece:
+    # Most named keyspaces have few operations in a log.
+    small = min(chunk, SMALL_CHUNK)
+    return {k: Memtable(seed, small, small=True) if k else Memtable(seed, chunk) for k in keyspaces}

@@ -8,18 +8,19 @@ import logging
 import os
 import resource
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from lsmkv import filenames
-from lsmkv.errors import CorruptionError
+from lsmkv.errors import CorruptionError, OptionError
 from lsmkv.filenames import FileKind
 from lsmkv.files import open_to_read
 from lsmkv.options import Options
 from lsmkv.recovery.replay import CheckedLog
 from lsmkv.version.current import read_current
+from lsmkv.version.edit import TreeEdit
 from lsmkv.version.manifest import ManifestState, decode_manifest
 from lsmkv.version.version import TableMeta
 from lsmkv.version.version_set import VersionSet
@@ -32,7 +33,21 @@ from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 log = logging.getLogger("lsmkv")
 
 
-AddedFile = tuple[int, TableMeta]  # with its level
+AddedFile = tuple[int, int, TableMeta]  # with its keyspace and level
+
+
+def edits_of(
+    added: Iterable[AddedFile], removed: Mapping[int, Iterable[TableMeta]] | None = None
+) -> tuple[TreeEdit, ...]:
+    """The edits that add these files, and remove others by keyspace."""
+    removed = removed or {}
+    arriving: dict[int, list[tuple[int, TableMeta]]] = {keyspace: [] for keyspace in removed}
+    for keyspace, level, f in added:
+        arriving.setdefault(keyspace, []).append((level, f))
+    return tuple(
+        TreeEdit(keyspace=keyspace, removed=tuple(f.number for f in removed.get(keyspace, ())), added=tuple(files))
+        for keyspace, files in arriving.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +118,7 @@ def refuse_irregular(directory: str, listing: Iterable[tuple[str, FileKind, int]
 
 
 def check_table_files(directory: str, state: ManifestState) -> None:
-    for f in state.version.files():
+    for f in state.files():
         check_table_file(directory, f)
 
 
@@ -127,11 +142,18 @@ def new_version_set(
     directory: str, options: Options, state: ManifestState, caches: tuple[BlockCache, FdCache]
 ) -> VersionSet:
     """A version set with no table open yet."""
-    return VersionSet(directory, options, state, {}, *caches, FileNumbers(state.next_file))
+    versions = VersionSet(directory, options, state, {}, *caches, FileNumbers(state.next_file))
+    for tree in versions.trees.values():
+        try:
+            _ = tree.options
+        except (OptionError, TypeError, KeyError) as error:
+            path = filenames.manifest_path(directory, state.number)
+            raise CorruptionError(f"options of keyspace {tree.state.name!r}: {error}", path) from error
+    return versions
 
 
 def open_tables(versions: VersionSet) -> None:
-    for f in versions.current.files():
+    for f in versions.state.files():
         versions.add_table(open_table(versions, f))
 
 

@@ -14,12 +14,13 @@ from lsmkv.files import open_to_read, read_bounded, size_of
 from lsmkv.lockfile import is_locked
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv.recovery import stored_state
+from lsmkv.recovery.replay import MOST_UNKNOWN
 from lsmkv.version import manifest
 from lsmkv.version.manifest import ManifestState
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.table_inspect import sections
 from lsmkv_ext.table.verify import verify_table
-from lsmkv_ext.wal.reader import check_log
+from lsmkv_ext.wal.reader import check_log, log_keyspaces
 from lsmkv_ext.wal.sync_watermark import damaged_offsets
 
 Progress = Callable[[str, int, int], None]
@@ -96,7 +97,7 @@ def verify(path: str | os.PathLike[str], *, deep: bool = True, progress: Progres
     """Read every file of the database in `path` and check all that can be checked. Nothing is changed.
 
     `deep` also checks every key. `progress(file, done, total)` is called with bytes before each file. Returns a
-    `Report`, which is true if nothing is wrong.
+    `Report`, which is true if nothing is wrong. Raises `FormatError` if a newer release wrote a file.
 
     >>> lsmkv.open("people.db").close()
     >>> bool(lsmkv.verify("people.db"))
@@ -177,7 +178,7 @@ def _verify_table(
     directory: str, name: str, number: int, state: ManifestState | None, deep: bool, report: Report
 ) -> None:
     path = os.path.join(directory, name)
-    metas = {} if state is None else {f.number: f for f in state.version.files()}
+    metas = {} if state is None else {f.number: f for f in state.files()}
     if state is not None and number not in metas:
         report.notes.append(f"{name} belongs to no version")
         return
@@ -204,7 +205,7 @@ def _dirty_padding(table: Table, path: str) -> Iterator[int]:
 
 
 def _verify_presence(directory: str, state: ManifestState, report: Report) -> None:
-    for f in state.version.files():
+    for f in state.files():
         try:
             stored_state.check_table_file(directory, f)
         except (CorruptionError, OSError) as error:
@@ -224,6 +225,10 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
             report.entries += found["entries"]
             if found["torn_reason"] is not None:
                 report.add(path, f"torn: {found['torn_reason']}", found["torn_offset"])
+            for keyspace in sorted(
+                log_keyspaces(path, number, found["bytes"], len(state.trees) + MOST_UNKNOWN) - state.trees.keys()
+            ):
+                report.add(path, f"operations of keyspace {keyspace}, which is not in the manifest")
             if found["damaged_slot"] is not None:
                 report.add(path, "damaged sync watermark", found["damaged_slot"])
         except (CorruptionError, OSError) as error:

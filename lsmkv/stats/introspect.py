@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lsmkv.compaction.counters import Counters
-from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.compaction.scheduler import Scheduler
+from lsmkv.compaction.tree_work import TreeWork
+from lsmkv.errors import KeyspaceError
 from lsmkv.filters import policy
 from lsmkv.options import Options
 from lsmkv.stats.metrics import Stats, TableInfo, make_stats
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange, TableMeta, Version
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port import codecs
 from lsmkv_ext.reader import Reader
 
 # Stats ----------------------------------------------------------------------------------------------------
 
 
-def stats(versions: VersionSet, jobs: Jobs, background: Counters) -> Stats:
+def stats(work: TreeWork, background: Counters) -> Stats:
+    tree, versions = work.tree, work.tree.versions
     with versions.lock:
-        version = versions.current
-        counters = versions.engine.counters()
+        version = tree.current
+        counters = versions.engine.counters(tree.live)
         counters["stops"] += background.stops
         counters["stop_ns"] += background.stop_ns
         done = background.to_dict()
-        memtables = versions.engine.memtables
+        memtables = _memtables(tree)
         active, waiting = memtables[:1], memtables[1:]
         memtable = {
             "bytes": sum(m.used_bytes for m in active),
@@ -37,14 +42,31 @@ def stats(versions: VersionSet, jobs: Jobs, background: Counters) -> Stats:
             "immutable": len(waiting),
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }
-        infos = versions.filter_infos()
-    owed = policy.debts(version, jobs.policy(version), infos, versions.state.seed)
+        infos = tree.filter_infos()
+    owed = policy.debts(version, work.jobs.policy(version), infos, versions.state.seed)
     tables = [
         table_info(level, f, infos[f.number], owed.get(f.number))
         for level, files in enumerate(version.levels)
         for f in files
     ]
     return make_stats(counters, tables, background=done, cache=versions.cache.stats(), memtable=memtable)
+
+
+def stats_by_name(scheduler: Scheduler) -> dict[str, Stats]:
+    """The statistics of all keyspaces. The default one has the name ""."""
+    with scheduler.versions.lock:
+        trees = {tree.state.name: tree for tree in scheduler.versions.trees.values()}
+    found = {}
+    for name, tree in trees.items():
+        with suppress(KeyspaceError):  # it was dropped meanwhile
+            found[name] = stats(scheduler.work_of(tree), scheduler.counters)
+    return found
+
+
+def _memtables(tree: StoredTree) -> list[Memtable]:
+    """Newest first; the active one leads."""
+    state = tree.live.state
+    return [] if state is None else state.memtables
 
 
 def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | None) -> TableInfo:
@@ -143,19 +165,19 @@ def _step(raw: Mapping[str, Any]) -> Step:
 # Sizes ----------------------------------------------------------------------------------------------------
 
 
-def approximate_len(versions: VersionSet) -> int:
-    with versions.lock:
-        tables = sum(f.entries - 2 * f.deletes for f in versions.current.files())
-        waiting = sum(m.entries - 2 * m.deletes for m in versions.engine.memtables)
+def approximate_len(tree: StoredTree) -> int:
+    with tree.versions.lock:
+        tables = sum(f.entries - 2 * f.deletes for f in tree.current.files())
+        waiting = sum(m.entries - 2 * m.deletes for m in _memtables(tree))
     return max(tables + waiting, 0)
 
 
-def approximate_size(versions: VersionSet, start: bytes | None, stop: bytes | None) -> int:
+def approximate_size(tree: StoredTree, start: bytes | None, stop: bytes | None) -> int:
     """Bytes of table files in [start, stop): whole files by size, partial ones by their index."""
     span = KeyRange(start, stop, exclusive=True)
-    with versions.lock:
-        version = versions.current
-        tables = dict(versions.tables)
+    with tree.versions.lock:
+        version = tree.current
+        tables = {table.number: table for table in tree.tables()}
     total = 0
     for level in range(len(version.levels)):
         for f in version.overlapping(level, span):
@@ -200,35 +222,30 @@ def _memory(versions: VersionSet) -> dict[str, int]:
         }
 
 
-def _stats(scheduler: Scheduler) -> Stats:
-    return stats(scheduler.versions, scheduler.jobs, scheduler.counters)
-
-
-PROPERTIES: dict[str, Callable[[Scheduler, VersionSet], str]] = {
-    "lsmkv.codecs": lambda s, v: json.dumps(codecs.describe()),
-    "lsmkv.levels": lambda s, v: _levels(v.current, v.options),
-    "lsmkv.sstables": lambda s, v: _sstables(v.current),
-    "lsmkv.stats": lambda s, v: json.dumps(_stats(s).to_dict()),
-    "lsmkv.options": lambda s, v: json.dumps(v.options.to_dict()),
-    "lsmkv.memory": lambda s, v: json.dumps(_memory(v)),
-    "lsmkv.total-sst-bytes": lambda s, v: str(v.current.total_bytes),
-    "lsmkv.num-files": lambda s, v: str(sum(1 for _ in v.current.files())),
-    "lsmkv.num-immutable-memtables": lambda s, v: str(len(v.engine.immutables)),
-    "lsmkv.num-running-jobs": lambda s, v: str(len(s.claims.running)),
-    "lsmkv.pending-compaction-bytes": lambda s, v: str(pending_bytes(v.current, v.options)),
-    "lsmkv.last-sequence": lambda s, v: str(v.engine.last_seq),
-    "lsmkv.seed": lambda s, v: f"{v.state.seed:016x}",
-    "lsmkv.background-errors": lambda s, v: str(s.counters.errors),
-    "lsmkv.estimate-num-keys": lambda s, v: str(approximate_len(v)),
+PROPERTIES: dict[str, Callable[[Scheduler, StoredTree], str]] = {
+    "lsmkv.codecs": lambda s, t: json.dumps(codecs.describe()),
+    "lsmkv.levels": lambda s, t: _levels(t.current, t.options),
+    "lsmkv.sstables": lambda s, t: _sstables(t.current),
+    "lsmkv.stats": lambda s, t: json.dumps(stats(s.work_of(t), s.counters).to_dict()),
+    "lsmkv.options": lambda s, t: json.dumps(t.options.to_dict()),
+    "lsmkv.memory": lambda s, t: json.dumps(_memory(t.versions)),
+    "lsmkv.total-sst-bytes": lambda s, t: str(t.current.total_bytes),
+    "lsmkv.num-files": lambda s, t: str(sum(1 for _ in t.current.files())),
+    "lsmkv.num-immutable-memtables": lambda s, t: str(len(_memtables(t)[1:])),
+    "lsmkv.num-running-jobs": lambda s, t: str(len(s.work_of(t).claims.running)),
+    "lsmkv.pending-compaction-bytes": lambda s, t: str(pending_bytes(t.current, t.options)),
+    "lsmkv.last-sequence": lambda s, t: str(t.versions.engine.last_seq),
+    "lsmkv.seed": lambda s, t: f"{t.versions.state.seed:016x}",
+    "lsmkv.background-errors": lambda s, t: str(s.counters.errors),
+    "lsmkv.estimate-num-keys": lambda s, t: str(approximate_len(t)),
 }
 PER_LEVEL = "lsmkv.num-files-at-level"
 
 
-def lookup_property(scheduler: Scheduler, name: str) -> str | None:
-    versions = scheduler.versions
+def lookup_property(scheduler: Scheduler, tree: StoredTree, name: str) -> str | None:
     if name.startswith(PER_LEVEL):
         suffix = name[len(PER_LEVEL) :]
-        levels = versions.current.levels
+        levels = tree.current.levels
         return str(len(levels[int(suffix)])) if suffix.isdecimal() and int(suffix) < len(levels) else None
     found = PROPERTIES.get(name)
-    return None if found is None else found(scheduler, versions)
+    return None if found is None else found(scheduler, tree)

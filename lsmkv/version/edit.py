@@ -1,14 +1,17 @@
-"""VersionEdit: one step from a Version to the next, and its bytes in the MANIFEST.
+"""VersionEdit: one step from a state of the database to the next, and its bytes in the MANIFEST.
 
 Byte grid: docs/format.md. A sequence of fields, each tag (1 byte), length (varint), value. Tags from 0x40
-on may be skipped by a reader that does not know them; any other unknown tag is corruption.
+on may be skipped by a reader that does not know them; any other unknown tag is corruption. In format 2 the tag
+KEYSPACE divides an edit into parts, one for each keyspace that it changes.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lsmkv.errors import CorruptionError
 from lsmkv.filenames import MAX_FILE_NUMBER
@@ -25,32 +28,37 @@ TAG_REMOVE = 6
 TAG_MOVE = 7
 TAG_SHIFT = 8
 TAG_LOGGED = 9
+TAG_KEYSPACE = 10
+TAG_NAME = 11
+TAG_OPTIONS = 12
+TAG_DROP = 13
+TAG_NEXT_KEYSPACE = 14
+TAG_CLOCK = 15
 TAG_TIME = 0x40
 TAG_REASON = 0x41
 FIRST_OPTIONAL_TAG = 0x40
 
 MAX_REASON = 200
+MAX_NAME = 255  # bytes of a keyspace's name
+MAX_OPTIONS = 64 << 10
+MAX_KEYSPACE = (1 << 32) - 1
+MAX_CLOCK = 1 << 62
 MAX_VARINT = 10  # bytes of the largest
 U64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class VersionEdit:
-    """A change of the tree and its numbers; `None` leaves a number as it is. Applied in the order shift, remove, move,
-    add.
-    """
+class TreeEdit:
+    """A change of one keyspace. Applied in the order shift, remove, move, add."""
 
-    seed: int | None = None
-    next_file: int | None = None
-    last_seq: int | None = None
-    log_number: int | None = None  # logs with a smaller number are no longer needed
-    logged: bool | None = None  # whether writes go to a log: then the one named above must exist
+    keyspace: int = 0
+    name: str | None = None  # creates the keyspace
+    options: Mapping[str, Any] | None = None  # replaces those given before
+    dropped: bool = False  # with all tables
     shift: int = 0
     removed: tuple[int, ...] = ()
     moved: tuple[tuple[int, int], ...] = ()  # (file number, new level)
     added: tuple[tuple[int, TableMeta], ...] = ()  # (level, file)
-    time_us: int = 0
-    reason: str = ""
 
     def apply(self, version: Version) -> Version:
         """The version after this edit. Raises ValueError if the edit does not fit `version`."""
@@ -76,6 +84,55 @@ class VersionEdit:
         }
         return version.with_levels(changed) if changed else version
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return self != TreeEdit(keyspace=self.keyspace)
+
+    def encode_into(self, out: bytearray) -> None:
+        if self.keyspace:
+            _put_field(out, TAG_KEYSPACE, _varint(self.keyspace))
+        if self.name is not None:
+            _put_field(out, TAG_NAME, self.name.encode())
+        if self.options is not None:
+            _put_field(out, TAG_OPTIONS, json.dumps(self.options, sort_keys=True).encode())
+        if self.dropped:
+            _put_field(out, TAG_DROP, b"")
+        if self.shift:
+            _put_field(out, TAG_SHIFT, _varint({1: 1, -1: 2}[self.shift]))
+        for number in self.removed:
+            _put_field(out, TAG_REMOVE, _varint(number))
+        for number, level in self.moved:
+            _put_field(out, TAG_MOVE, _varint(number) + _varint(level))
+        for level, f in self.added:
+            _put_field(out, TAG_ADD, _encode_file(level, f))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionEdit:
+    """A change of the trees and of the numbers of the database; `None` leaves a number as it is."""
+
+    seed: int | None = None
+    next_file: int | None = None
+    last_seq: int | None = None
+    log_number: int | None = None  # logs with a smaller number are no longer needed
+    logged: bool | None = None  # whether writes go to a log: then the one named above must exist
+    next_keyspace: int | None = None
+    clock: int | None = None
+    trees: tuple[TreeEdit, ...] = ()  # at most one for each keyspace
+    time_us: int = 0
+    reason: str = ""
+
+    @classmethod
+    def of(cls, *, reason: str = "", last_seq: int | None = None, **changes: Any) -> VersionEdit:
+        """The edit of one keyspace that makes these changes of a `TreeEdit`."""
+        return cls(trees=(TreeEdit(**changes),), reason=reason, last_seq=last_seq)
+
+    @property
+    def removed(self) -> tuple[int, ...]:
+        """The tables that leave any of the trees; a dropped tree names none."""
+        return tuple(number for tree in self.trees for number in tree.removed)
+
     def encode(self) -> bytes:
         out = bytearray()
         for tag, number in (
@@ -84,19 +141,17 @@ class VersionEdit:
             (TAG_LAST_SEQ, self.last_seq),
             (TAG_LOG_NUMBER, self.log_number),
             (TAG_LOGGED, self.logged),
-            (TAG_SHIFT, {0: None, 1: 1, -1: 2}[self.shift]),
+            (TAG_NEXT_KEYSPACE, self.next_keyspace),
+            (TAG_CLOCK, self.clock),
             (TAG_TIME, self.time_us or None),
         ):
             if number is not None:
                 _put_field(out, tag, _varint(int(number)))
-        for number in self.removed:
-            _put_field(out, TAG_REMOVE, _varint(number))
-        for number, level in self.moved:
-            _put_field(out, TAG_MOVE, _varint(number) + _varint(level))
-        for level, f in self.added:
-            _put_field(out, TAG_ADD, _encode_file(level, f))
         if self.reason:
             _put_field(out, TAG_REASON, self.reason.encode()[:MAX_REASON])
+        # The default keyspace first: its fields are those before the first KEYSPACE.
+        for tree in sorted(self.trees, key=lambda tree: tree.keyspace):
+            tree.encode_into(out)
         return bytes(out)
 
 
@@ -222,48 +277,117 @@ def _decode_shift(value: bytes) -> int:
     return 1 if code == 1 else -1
 
 
-_SINGLE: dict[int, tuple[str, Callable[[bytes], object]]] = {
+def _decode_name(value: bytes) -> str:
+    if not 0 < len(value) <= MAX_NAME:
+        raise ValueError(f"a name of {len(value)} bytes")
+    return value.decode()
+
+
+def _decode_options(value: bytes) -> dict[str, Any]:
+    if len(value) > MAX_OPTIONS:
+        raise ValueError(f"options of {len(value)} bytes")
+    options = json.loads(value)
+    if not isinstance(options, dict):
+        raise ValueError("options that are no object")
+    return options
+
+
+def _decode_drop(value: bytes) -> bool:
+    if value:
+        raise ValueError("a drop with a value")
+    return True
+
+
+_Decoders = Mapping[int, tuple[str, Callable[[bytes], object]]]
+
+_NUMBERS: _Decoders = {  # of the database
     TAG_SEED: ("seed", _one_number(U64)),
     TAG_NEXT_FILE: ("next_file", _one_number(MAX_FILE_NUMBER)),
     TAG_LAST_SEQ: ("last_seq", _one_number(U64)),
     TAG_LOG_NUMBER: ("log_number", _one_number(MAX_FILE_NUMBER)),
-    TAG_SHIFT: ("shift", _decode_shift),
     TAG_LOGGED: ("logged", lambda value: bool(_one_number(1)(value))),
     TAG_TIME: ("time_us", _one_number(U64)),
     TAG_REASON: ("reason", lambda value: value[:MAX_REASON].decode(errors="replace")),
 }
-_REPEATED: dict[int, tuple[str, Callable[[bytes], object]]] = {
+_NUMBERS_2: _Decoders = {
+    TAG_NEXT_KEYSPACE: ("next_keyspace", _one_number(MAX_KEYSPACE + 1)),
+    TAG_CLOCK: ("clock", _one_number(MAX_CLOCK)),
+}
+_SINGLE: _Decoders = {  # of one keyspace
+    TAG_SHIFT: ("shift", _decode_shift),
+}
+_SINGLE_2: _Decoders = {  # of one that is not the default
+    TAG_NAME: ("name", _decode_name),
+    TAG_OPTIONS: ("options", _decode_options),
+    TAG_DROP: ("dropped", _decode_drop),
+}
+_REPEATED: _Decoders = {
     TAG_REMOVE: ("removed", _one_number(MAX_FILE_NUMBER)),
     TAG_MOVE: ("moved", _decode_move),
     TAG_ADD: ("added", _decode_file),
 }
 
 
-def decode_edit(data: bytes, file: str | None = None, offset: int | None = None) -> VersionEdit:
+def decode_edit(
+    data: bytes, file: str | None = None, offset: int | None = None, *, format_version: int = 1
+) -> VersionEdit:
     """Decodes an edit. `file` and `offset` say where it was read, for the error."""
     try:
-        return _decode(data)
+        return _decode(data, format_version)
     except ValueError as error:
         raise CorruptionError(f"version edit cannot be read: {error}", file, offset) from error
 
 
-def _decode(data: bytes) -> VersionEdit:
+def _fields(data: bytes) -> Iterable[tuple[int, bytes]]:
     reader = _Reader(data)
-    single: dict[str, object] = {}
-    repeated: dict[str, list[object]] = {name: [] for name, _ in _REPEATED.values()}
     while reader.left:
         tag = reader.data[reader.at]
         reader.at += 1
-        value = reader.bytes(reader.left)
-        if tag in _SINGLE:
-            name, decode = _SINGLE[tag]
-            if name in single:
+        yield tag, reader.bytes(reader.left)
+
+
+class _Part:
+    """The fields of one keyspace, and of the database if it is the default one."""
+
+    def __init__(self, keyspace: int, single: _Decoders) -> None:
+        self.keyspace = keyspace
+        self._single = single
+        self.values: dict[str, Any] = {}
+        self._lists: dict[str, list[object]] = defaultdict(list)
+
+    def add(self, tag: int, value: bytes) -> None:
+        if tag in self._single:
+            name, decode = self._single[tag]
+            if name in self.values:
                 raise ValueError(f"{name} appears twice")
-            single[name] = decode(value)
+            self.values[name] = decode(value)
         elif tag in _REPEATED:
             name, decode = _REPEATED[tag]
-            repeated[name].append(decode(value))
-        elif tag < FIRST_OPTIONAL_TAG:
+            self._lists[name].append(decode(value))
+        elif tag < FIRST_OPTIONAL_TAG or tag in _NUMBERS:
             raise ValueError(f"unknown tag {tag}")
-    lists = {name: tuple(values) for name, values in repeated.items()}
-    return VersionEdit(**single, **lists)  # type: ignore[arg-type]
+
+    def tree(self) -> TreeEdit:
+        values = {**self.values, **{name: tuple(found) for name, found in self._lists.items()}}
+        edit = TreeEdit(keyspace=self.keyspace, **values)
+        if edit.dropped and edit != TreeEdit(keyspace=self.keyspace, dropped=True):
+            raise ValueError(f"keyspace {self.keyspace} is dropped and changed")
+        return edit
+
+
+def _decode(data: bytes, format_version: int) -> VersionEdit:
+    numbers = _NUMBERS if format_version == 1 else {**_NUMBERS, **_NUMBERS_2}
+    parts = [_Part(0, {**numbers, **_SINGLE})]
+    for tag, value in _fields(data):
+        if tag == TAG_KEYSPACE and format_version > 1:
+            keyspace = _one_number(MAX_KEYSPACE)(value)
+            if any(part.keyspace == keyspace for part in parts):
+                raise ValueError(f"keyspace {keyspace} appears twice")
+            parts.append(_Part(keyspace, {**_SINGLE, **_SINGLE_2}))
+        else:
+            parts[-1].add(tag, value)
+    names = {name for name, _ in numbers.values()}
+    first = parts[0].values
+    of_database = {name: first.pop(name) for name in names & first.keys()}
+    trees = tuple(part.tree() for part in parts)
+    return VersionEdit(**of_database, trees=trees if trees[0].changes else trees[1:])

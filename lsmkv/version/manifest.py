@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
 import xxhash
 
 from lsmkv import filenames
-from lsmkv.errors import CorruptionError, Error, IOError
+from lsmkv.errors import CorruptionError, Error, FormatError, IOError
 from lsmkv.files import (
     io_errors,
     is_no_room,
@@ -30,14 +30,14 @@ from lsmkv.files import (
     sync_file,
     write_all,
 )
-from lsmkv.version.edit import VersionEdit, decode_edit
-from lsmkv.version.version import Version
+from lsmkv.version.edit import TreeEdit, VersionEdit, decode_edit
+from lsmkv.version.version import TableMeta, Version
 from lsmkv_ext.port.sync_slots import SyncSlots
 
 log = logging.getLogger("lsmkv")
 
 MAGIC = b"LSMKVMAN"
-FORMAT_VERSION = 1
+LATEST_FORMAT = 2
 HEAD = struct.Struct("<8sIIQ")  # magic, version, zero, manifest number; then checksum
 RECORD = struct.Struct("<IIQ")  # payload length, zero, ordinal; then checksum of these and the payload
 CHECKSUM = struct.Struct("<Q")
@@ -53,8 +53,8 @@ def _checksum(data: bytes, seed: int) -> bytes:
     return CHECKSUM.pack(xxhash.xxh3_64_intdigest(data, seed=seed))
 
 
-def _head(number: int) -> bytes:
-    fields = HEAD.pack(MAGIC, FORMAT_VERSION, 0, number)
+def _head(number: int, format_version: int) -> bytes:
+    fields = HEAD.pack(MAGIC, format_version, 0, number)
     return (fields + _checksum(fields, number)).ljust(HEAD_BYTES, b"\0")
 
 
@@ -74,22 +74,38 @@ class Record:
     edit: VersionEdit
 
 
+@dataclass(frozen=True)
+class TreeState:
+    """What the manifest says of one keyspace."""
+
+    name: str = ""  # of the default one
+    options: Mapping[str, Any] = field(default_factory=dict)  # as given, without the defaults
+    version: Version = field(default_factory=Version)
+
+    def apply(self, edit: TreeEdit) -> TreeState:
+        options = self.options if edit.options is None else edit.options
+        return replace(self, options=options, version=edit.apply(self.version))
+
+
 @dataclass
 class ManifestState:
     """The sum of a manifest's edits."""
 
     number: int
-    version: Version = field(default_factory=Version)
+    format_version: int = 1
+    trees: dict[int, TreeState] = field(default_factory=lambda: {0: TreeState()})  # by keyspace id, ascending
     seed: int = 0
     next_file: int = 1
     last_seq: int = 0
     log_number: int = 0
     logged: bool = True
+    next_keyspace: int = 1
+    clock: int = 0
     records: int = 0
     size: int = HEAD_BYTES  # up to the end of the last good record
     torn_bytes: int = 0
     synced: int = field(default=0, compare=False)  # known to be on disk up to here
-    first_end: int = 0  # where the first record, a whole version, ends
+    first_end: int = 0  # where the first record, a whole state, ends
 
     @property
     def resumable(self) -> bool:
@@ -98,36 +114,63 @@ class ManifestState:
         """
         return not self.torn_bytes and self.synced == self.size and self.records < MOST_RESUMED
 
+    def files(self) -> Iterator[TableMeta]:
+        """The tables of all keyspaces."""
+        for tree in self.trees.values():
+            yield from tree.version.files()
+
     def apply(self, edit: VersionEdit) -> None:
-        self.version = edit.apply(self.version)
         self.seed = self.seed if edit.seed is None else edit.seed
         self.next_file = self.next_file if edit.next_file is None else edit.next_file
         self.last_seq = self.last_seq if edit.last_seq is None else edit.last_seq
         self.log_number = self.log_number if edit.log_number is None else edit.log_number
         self.logged = self.logged if edit.logged is None else edit.logged
+        self.next_keyspace = self.next_keyspace if edit.next_keyspace is None else edit.next_keyspace
+        self.clock = self.clock if edit.clock is None else edit.clock
+        self.trees = _apply_trees(self.trees, edit.trees, self.next_keyspace)
         self.records += 1
 
-    def same_tree(self, other: ManifestState) -> bool:
+    def same_trees(self, other: ManifestState) -> bool:
         def facts(state: ManifestState) -> tuple[Any, ...]:
-            return state.version.levels, state.last_seq, state.log_number, state.logged
+            return state.trees, state.last_seq, state.log_number, state.logged, state.next_keyspace, state.clock
 
         return facts(self) == facts(other)
 
 
-def check_head(data: bytes, number: int, path: str) -> int:
-    """Validates the head; returns the offset known to be synced."""
+def _apply_trees(trees: Mapping[int, TreeState], edits: Iterable[TreeEdit], next_keyspace: int) -> dict[int, TreeState]:
+    """The keyspaces after an edit. Drops apply before creations. Raises ValueError if one does not fit."""
+    after = dict(trees)
+    for edit in sorted(edits, key=lambda edit: not edit.dropped):
+        known = after.get(edit.keyspace)
+        if (known is None) != (edit.name is not None):
+            raise ValueError(f"keyspace {edit.keyspace} {'does not exist' if known is None else 'exists'}")
+        if edit.dropped:
+            del after[edit.keyspace]
+            continue
+        if known is None:
+            if edit.keyspace >= next_keyspace or any(tree.name == edit.name for tree in after.values()):
+                raise ValueError(f"keyspace {edit.keyspace} cannot be created")
+            known = TreeState(edit.name or "")
+        after[edit.keyspace] = known.apply(edit)
+    return dict(sorted(after.items()))
+
+
+def check_head(data: bytes, number: int, path: str) -> tuple[int, int]:
+    """Validates the head; returns the format and the offset known to be synced."""
     if len(data) < HEAD_BYTES:
         raise CorruptionError(f"manifest of {len(data)} bytes is shorter than its head", path, len(data))
     magic, version, zero, stored = HEAD.unpack_from(data)
     fields = data[: HEAD.size]
     if magic != MAGIC or zero or data[HEAD.size : HEAD.size + CHECKSUM.size] != _checksum(fields, stored):
         raise CorruptionError("not a manifest", path, 0)
-    if version != FORMAT_VERSION:
-        raise CorruptionError(f"manifest format {version} is not supported", path, 8)
+    if version > LATEST_FORMAT:
+        raise FormatError(f"format {version} is newer than {LATEST_FORMAT}, the latest that this release knows", path)
+    if version == 0:
+        raise CorruptionError("manifest of format 0", path, 8)
     if stored != number:
         raise CorruptionError(f"manifest says it is number {stored}", path, 16)
     newest = sync_slots(number).newest(data)
-    return HEAD_BYTES if newest is None else newest[1]
+    return version, HEAD_BYTES if newest is None else newest[1]
 
 
 def head_damage(data: bytes, number: int) -> str | None:
@@ -147,7 +190,8 @@ def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[
     """Yields the records in order and applies them to `state`. Stops at a torn tail, which it counts in `state`;
     raises CorruptionError for other damage.
     """
-    synced = state.synced = check_head(data, number, path)
+    state.format_version, synced = check_head(data, number, path)
+    state.synced = synced
     if synced > len(data):
         raise CorruptionError(f"manifest was synced up to {synced} but ends at {len(data)}", path, len(data))
     at = HEAD_BYTES
@@ -160,7 +204,7 @@ def scan(data: bytes, number: int, path: str, state: ManifestState) -> Iterator[
             return
         length = RECORD.unpack_from(data, at)[0]
         start = at + RECORD_HEAD_BYTES
-        edit = decode_edit(data[start : start + length], path, at)
+        edit = decode_edit(data[start : start + length], path, at, format_version=state.format_version)
         try:
             state.apply(edit)
         except ValueError as error:
@@ -227,14 +271,14 @@ class ManifestWriter:
         self._fd = -1
 
     @classmethod
-    def create(cls, directory: str, number: int, first: VersionEdit) -> ManifestWriter:
-        """Creates and syncs the file with `first`, a whole version, in it. The caller replaces CURRENT."""
+    def create(cls, directory: str, number: int, first: VersionEdit, format_version: int) -> ManifestWriter:
+        """Creates and syncs the file with `first`, a whole state, in it. The caller replaces CURRENT."""
         self = cls(directory, number)
         with io_errors("create", self.path):
             self._fd = open_above_stdio(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             with io_errors("write", self.path):
-                write_all(self._fd, _head(number), self.path)
+                write_all(self._fd, _head(number, format_version), self.path)
             self.append(first)
             sync_directory(directory)
         except BaseException:
@@ -296,13 +340,21 @@ class ManifestWriter:
 
 def snapshot_edit(state: ManifestState, reason: str, time_us: int) -> VersionEdit:
     """The edit that builds all of `state` from nothing: the first record of a manifest."""
-    return VersionEdit(
+    edit = VersionEdit(
         seed=state.seed,
         next_file=state.next_file,
         last_seq=state.last_seq,
         log_number=state.log_number,
         logged=state.logged,
-        added=tuple((level, f) for level, files in enumerate(state.version.levels) for f in files),
+        trees=tuple(_snapshot_tree(keyspace, tree) for keyspace, tree in state.trees.items()),
         reason=reason,
         time_us=time_us,
     )
+    return edit if state.format_version == 1 else replace(edit, next_keyspace=state.next_keyspace, clock=state.clock)
+
+
+def _snapshot_tree(keyspace: int, tree: TreeState) -> TreeEdit:
+    files = tuple((level, f) for level, files in enumerate(tree.version.levels) for f in files)
+    if keyspace == 0:
+        return TreeEdit(added=files)
+    return TreeEdit(keyspace=keyspace, name=tree.name, options=tree.options, added=files)

@@ -1,5 +1,5 @@
-"""The version set, the durable side of a database: the current Version with its open tables, and the manifest. It makes
-edits durable and publishes the new levels to the engine, which owns the live side.
+"""The version set, the durable side of a database: the versions of its trees with their open tables, and the manifest.
+It makes edits durable and publishes the new levels to the engine, which owns the live side.
 
 Locks, outermost first: `commit` serializes edits and is held over the manifest's fsync; `lock` guards the fields, is
 held briefly, and carries the scheduler's condition. Readers need neither: they use the last published ReadState.
@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 from lsmkv import filenames
 from lsmkv.errors import SyncError
@@ -25,7 +24,7 @@ from lsmkv.reserve import Reserve
 from lsmkv.version.current import new_current
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import AppendRefused, ManifestState, ManifestWriter, snapshot_edit
-from lsmkv.version.version import TableMeta, Version
+from lsmkv.version.stored_tree import StoredTree
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
@@ -40,6 +39,8 @@ log = logging.getLogger("lsmkv")
 # open reads all of it.
 MANIFEST_GROWTH = 4
 MANIFEST_LIMIT = 256 << 10
+# Bytes that the first memtable of a new keyspace reserves: there may be hundreds of them, with few writes each.
+SMALL_MEMTABLE = 64 << 10
 
 
 class Outputs:
@@ -70,11 +71,12 @@ def remove_unused(path: str) -> None:
 
 @dataclass
 class PreparedFields:
-    """The fields of a VersionSet after an edit that is about to become durable."""
+    """The fields of a VersionSet and of its trees after an edit that is about to become durable."""
 
     state: ManifestState
     tables: dict[int, Table]
-    shifts: int
+    trees: dict[int, StoredTree]
+    shifts: list[tuple[StoredTree, int]]
 
 
 class VersionSet:
@@ -97,12 +99,13 @@ class VersionSet:
         self.numbers = numbers
         self.engine = Engine(directory, state.seed)  # the live side: memtables, logs, whether writes are refused
         self.reserve = Reserve(directory, self.engine)
-        self._filter_infos: dict[int, dict[str, Any]] = {}
+        self.trees = {0: StoredTree(self, self.engine.tree)}  # by keyspace id, ascending
+        for keyspace in sorted(state.trees.keys() - {0}):
+            self.trees[keyspace] = StoredTree(self, self.engine.new_tree(keyspace))
         self.commit = CommitLock()
         self.lock = RLock()
         self.manifest: ManifestWriter | None = None
         self._manifest_limit = 0  # of its size
-        self.shifts = 0  # sum of all level shifts since the database was opened
         self._prepared: PreparedFields | None = None  # from `_prepare` to `_publish`
         self._obsolete_manifest: ManifestWriter | None = None  # removed after the edit that replaced it
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
@@ -112,8 +115,36 @@ class VersionSet:
     # State ------------------------------------------------------------------------------------------------
 
     @property
-    def current(self) -> Version:
-        return self.state.version
+    def default(self) -> StoredTree:
+        """The tree of the default keyspace."""
+        return self.trees[0]
+
+    def tree_named(self, name: str) -> StoredTree | None:
+        for keyspace, state in self.state.trees.items():
+            if keyspace and state.name == name:
+                return self.trees[keyspace]
+        return None
+
+    def adopt(self, other: VersionSet) -> None:
+        """Takes over the state of `other`, of a later moment or of another database at the same path. Read-only
+        databases only.
+        """
+        with self.lock:
+            self.engine.adopt(other.engine)
+            self.state, self.tables = other.state, other.tables
+            self.cache, self.fds, self.numbers = other.cache, other.fds, other.numbers
+            known = {tree.live: tree for tree in self.trees.values()}
+            self.trees = {live.keyspace: known.get(live) or StoredTree(self, live) for live in self.engine.forest.trees}
+            for tree in self.trees.values():
+                tree.forget_filters()
+        other.release()
+
+    def release(self) -> None:
+        """Drops the trees and tables, for the last time. The trees hold this object, so otherwise only the garbage
+        collector would free the block cache and close the files.
+        """
+        with self.lock:
+            self.tables, self.trees = {}, {}
 
     def open_table(self, number: int, global_seq: int = 0) -> Table:
         return Table(
@@ -128,25 +159,10 @@ class VersionSet:
     def add_table(self, table: Table) -> None:
         self.tables[table.number] = table
 
-    def filter_infos(self) -> dict[int, dict[str, Any]]:
-        """Filter infos by file number. Cached, because the fill ratio needs a pass over the whole filter."""
-        with self.lock:
-            known = self._filter_infos
-            self._filter_infos = {n: known.get(n) or filter_info(table) for n, table in self.tables.items()}
-            return dict(self._filter_infos)
-
-    def tables_of(self, files: Iterable[TableMeta]) -> list[Table]:
-        with self.lock:
-            return [self.tables[f.number] for f in files]
-
-    def table_levels(self) -> list[list[Table]]:
-        with self.lock:
-            return [self.tables_of(files) for files in self.current.levels]
-
     def keep_reserve(self) -> None:
         """Sets disk space aside in proportion to what the tables and logs take."""
         with self.lock:
-            stored = sum(f.size for f in self.current.files()) + sum(log.size for log in self.engine.logs)
+            stored = sum(f.size for f in self.state.files()) + sum(log.size for log in self.engine.logs)
         self.reserve.keep(stored)
 
     # Changes -----------------------------------------------------------------------------------------------
@@ -157,9 +173,11 @@ class VersionSet:
         opened: Sequence[Table] = (),
         flushed: Sequence[Memtable] = (),
         outputs: Outputs | None = None,
+        *,
+        format_version: int | None = None,
     ) -> None:
         """Makes `edit` durable, then visible. `opened` are the tables it adds, `outputs` their files, `flushed` the
-        memtables they replace.
+        memtables they replace. With `format_version` the database has that format from then on.
 
         When this raises, the tree is as before. If the append was attempted, the edit may still be durable: the outputs
         stay, and the database is read-only until the next open.
@@ -167,9 +185,9 @@ class VersionSet:
         outputs = outputs or Outputs()
         with self.commit:
             self.engine.require_writable()
-            dropped = [self.tables[number] for number in edit.removed if number in self.tables]
+            dropped = [self.tables[number] for number in self._leaving(edit) if number in self.tables]
             try:
-                append = self._prepare(edit, opened, flushed)
+                append = self._prepare(edit, opened, flushed, format_version or self.state.format_version)
                 outputs.kept = True
                 append()
                 self._publish()
@@ -182,21 +200,36 @@ class VersionSet:
                 raise
         self._retire(dropped)
 
-    def _prepare(self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable]) -> Callable[[], None]:
+    def _prepare(
+        self, edit: VersionEdit, opened: Sequence[Table], flushed: Sequence[Memtable], format_version: int
+    ) -> Callable[[], None]:
         """Does everything that can fail and be undone. The returned call makes the edit durable, `_publish` makes it
         visible.
         """
         ingested_seq = edit.last_seq or 0
         edit = self._complete(edit, flushed)
-        state = self._state_after(edit)
+        state = self._state_after(edit, format_version)
         tables = {**self.tables, **{table.number: table for table in opened}}
-        for number in edit.removed:
+        for number in self._leaving(edit):
             del tables[number]
-        levels = [[tables[f.number] for f in files] for files in state.version.levels]
+        trees = {keyspace: self.trees.get(keyspace) or self._new_tree(keyspace) for keyspace in state.trees}
+        changed = {tree.keyspace: state.trees[tree.keyspace] for tree in edit.trees if not tree.dropped}
+        levels = {k: [[tables[f.number] for f in files] for files in t.version.levels] for k, t in changed.items()}
+        shifts = [(trees[t.keyspace], trees[t.keyspace].shifts + t.shift) for t in edit.trees if t.shift]
         with self.lock:
-            self.engine.prepare(levels, flushed, ingested_seq)
-            self._prepared = PreparedFields(state, tables, self.shifts + edit.shift)
+            self.engine.prepare([tree.live for tree in trees.values()], levels, flushed, ingested_seq)
+            self._prepared = PreparedFields(state, tables, trees, shifts)
         return self._stage(edit, state)
+
+    def _new_tree(self, keyspace: int) -> StoredTree:
+        memtable = Memtable(self.state.seed, SMALL_MEMTABLE, small=True)
+        memtable.number = self.engine.log_number
+        return StoredTree(self, self.engine.new_tree(keyspace, memtable))
+
+    def _leaving(self, edit: VersionEdit) -> list[int]:
+        """The numbers of the tables that leave the trees, with those of dropped keyspaces."""
+        dropped = [self.trees[tree.keyspace] for tree in edit.trees if tree.dropped and tree.keyspace in self.trees]
+        return [*edit.removed, *(f.number for tree in dropped for f in tree.current.files())]
 
     def _publish(self) -> None:
         """The edit is durable, so nothing may fail: assignments only, no allocation."""
@@ -206,7 +239,9 @@ class VersionSet:
             self.engine.publish()
             self.state = prepared.state
             self.tables = prepared.tables
-            self.shifts = prepared.shifts
+            self.trees = prepared.trees
+            for tree, shifts in prepared.shifts:
+                tree.shifts = shifts
             self._prepared = None
 
     def _abandon(self) -> None:
@@ -214,22 +249,19 @@ class VersionSet:
             self.engine.discard()
             self._prepared = None
 
-    def _state_after(self, edit: VersionEdit) -> ManifestState:
-        state = replace(self.state)
+    def _state_after(self, edit: VersionEdit, format_version: int) -> ManifestState:
+        state = replace(self.state, format_version=format_version)
         state.apply(edit)
         return state
 
     def _complete(self, edit: VersionEdit, flushed: Sequence[Memtable]) -> VersionEdit:
         """Fills in the numbers that every edit has."""
         last_seq = max([self.state.last_seq, edit.last_seq or 0, *(m.max_seq for m in flushed)])
-        log_number = edit.log_number
-        if flushed:
-            kept = [m.number for m in self.engine.memtables if m not in flushed]
-            log_number = min(kept, default=self.state.log_number)
+        kept = [m.number for m in self.engine.memtables if m not in flushed]
         return replace(
             edit,
             last_seq=last_seq,
-            log_number=log_number,
+            log_number=min(kept, default=self.state.log_number),
             next_file=self.numbers.peek,
             time_us=time.time_ns() // 1000,
         )
@@ -237,17 +269,20 @@ class VersionSet:
     # The manifest ------------------------------------------------------------------------------------------
 
     def _stage(self, edit: VersionEdit, after: ManifestState) -> Callable[[], None]:
-        if self.manifest is None or self.manifest.failed or self.manifest.size > self._manifest_limit:
+        manifest = self.manifest
+        if manifest is None or manifest.failed or manifest.size > self._manifest_limit:
             return self._stage_manifest(edit, after)
-        return self.manifest.stage(edit)
+        if after.format_version != self.state.format_version:
+            return self._stage_manifest(edit, after)
+        return manifest.stage(edit)
 
     def _stage_manifest(self, edit: VersionEdit, after: ManifestState) -> Callable[[], None]:
-        """Writes a manifest that begins with the tree after `edit`. The returned call makes CURRENT name it."""
+        """Writes a manifest that begins with the state after `edit`. The returned call makes CURRENT name it."""
         number = self.numbers.next()
         writer = None
         try:
             first = snapshot_edit(replace(after, next_file=self.numbers.peek), edit.reason, edit.time_us)
-            writer = ManifestWriter.create(self.directory, number, first)
+            writer = ManifestWriter.create(self.directory, number, first, after.format_version)
             limit = _manifest_limit(writer.size)
             return partial(self._switch_manifest, writer, limit, new_current(self.directory, number))
         except BaseException:
@@ -274,11 +309,11 @@ class VersionSet:
         outputs = outputs or Outputs()
         with self.commit:
             edit = replace(edit, next_file=self.numbers.peek, time_us=time.time_ns() // 1000)
-            state = self._state_after(edit)
+            state = self._state_after(edit, self.state.format_version)
             if self.manifest is not None and outputs.paths:
                 # Before the edit or a synced record depends on a name; a new manifest syncs the folder itself.
                 self.sync_directory()
-            if self.manifest is not None and state.same_tree(self.state):
+            if self.manifest is not None and state.same_trees(self.state):
                 return
             append = self._stage(edit, state)
             outputs.kept = True
@@ -377,13 +412,3 @@ class VersionSet:
 def _manifest_limit(first: int) -> int:
     """The size of a manifest whose first record ends at `first` from which on a new one is started."""
     return max(MANIFEST_LIMIT, MANIFEST_GROWTH * first)
-
-
-def filter_info(table: Table) -> dict[str, Any]:
-    """The table's filter as `lsmkv.filters` takes it: a healthy one has the problem "ok"."""
-    info: dict[str, Any] = table.filter_info
-    if info["problem"] is None:
-        info["problem"] = "ok"
-    elif info["problem"] != "absent":
-        log.warning("%s: the filter cannot be used (%s); lookups read the table", table.path, info["problem"])
-    return info

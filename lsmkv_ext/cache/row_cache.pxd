@@ -1,8 +1,9 @@
 # The row cache: keys that are read repeatedly and their values, as the bytes objects returned to callers. A hit costs no search
 # and no copy.
 #
-# Lookups consult it after the memtables. A row is valid for one generation of the tree's tables. Two rows fill a cache line,
-# which is a set; a key may be in its own set or in the neighbouring one. The tree embeds the cache and frees it.
+# Lookups consult it after the memtables. A row is valid for one generation of a tree's tables. The trees of a database share the
+# cache and its generations, so a generation is that of one tree. Two rows fill a cache line, which is a set; a key may be in its
+# own set or in the neighbouring one.
 #
 # GIL-protected: all of RowCacheC and its rows
 
@@ -57,3 +58,8 @@ cdef void row_cache_free(RowCacheC* r) noexcept
 cdef void* row_cache_find(RowCacheC* r, uint64_t hash, const char* key, size_t klen, uint32_t generation) noexcept
 # After a lookup found the value: keeps it if its hash was seen before, otherwise notes the hash. May do neither: see `credit`.
 cdef int row_cache_offer(RowCacheC* r, uint64_t hash, bytes key, bytes value, uint32_t generation) noexcept
+
+
+cdef class RowCache:
+    cdef RowCacheC c
+    cdef uint32_t generations       # given out so far

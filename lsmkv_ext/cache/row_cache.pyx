@@ -127,3 +127,10 @@ cdef int row_cache_offer(RowCacheC* r, uint64_t hash, bytes key, bytes value, ui
         row.generation = generation
         r.used += n
     return 0
+
+
+cdef class RowCache:
+    """The row cache of a database. Its trees share it."""
+
+    def __dealloc__(self):
+        row_cache_free(&self.c)

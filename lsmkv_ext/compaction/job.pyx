@@ -378,8 +378,10 @@ cdef class Job:
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
                   bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
-                  uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None):
+                  uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None,
+                  keyspace=(0, b"")):
         cdef JobC* j = &self.j
+        cdef bytes keyspace_name
         cdef int i
         self.directory = os.fsencode(directory)
         if len(self.directory) > PATH_SIZE - 64:
@@ -396,6 +398,9 @@ cdef class Job:
         j.options.verify_filter = verify_filters
         j.options.prefix_kind, j.options.prefix_arg = prefix
         j.options.created_unix = int(time.time())
+        j.options.keyspace, keyspace_name = keyspace
+        j.options.keyspace_name = keyspace_name
+        j.options.keyspace_name_len = <size_t>len(keyspace_name)
         j.target_size = target_file_size
         j.single_output = single_output
         j.newest_by_seq = newest_by_seq
@@ -404,7 +409,7 @@ cdef class Job:
         j.max_grandparent_overlap = max_grandparent_overlap
         below_list = [] if below is None else merge_intervals(below)
         grandparent_list = sorted(grandparents)
-        self.keep = (list(inputs), below_list, grandparent_list, start, stop)
+        self.keep = (list(inputs), below_list, grandparent_list, start, stop, keyspace_name)
         if start is not None:
             j.start = start
             j.start_len = len(start)

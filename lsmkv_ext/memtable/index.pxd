@@ -14,7 +14,7 @@ ctypedef struct MemIndex:
     uint64_t* slots             # high 16 bits of the hash | 48-bit address of the entry; 0 = free
 
 # NULL if out of memory.
-cdef MemIndex* index_new() noexcept nogil
+cdef MemIndex* index_new(bint small) noexcept nogil
 cdef void index_free(MemIndex* index) noexcept nogil        # with the retired ones
 # Replaces *current by a larger index. Returns its bytes, or 0 if out of memory (nothing changed). `expected_keys` is 0 where
 # unknown; an index sized for them takes at most `most_bytes`.

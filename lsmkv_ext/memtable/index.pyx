@@ -5,6 +5,7 @@ from lsmkv_ext.port.pages cimport lsm_pages_alloc, lsm_pages_free
 
 cdef enum:
     FIRST_SLOTS = 4096
+    SMALL_SLOTS = 256
     MIDDLE_SLOTS = 1 << 16
     LARGE_SLOTS = 1 << 17
     PREFETCH_DISTANCE = 8
@@ -27,8 +28,8 @@ cdef MemIndex* index_of_size(uint64_t n_slots) noexcept nogil:
     return index
 
 
-cdef MemIndex* index_new() noexcept nogil:
-    return index_of_size(FIRST_SLOTS)
+cdef MemIndex* index_new(bint small) noexcept nogil:
+    return index_of_size(SMALL_SLOTS if small else FIRST_SLOTS)
 
 
 cdef void index_free(MemIndex* index) noexcept nogil:

@@ -60,5 +60,4 @@ cdef class Memtable:
     cdef MemC* c                # owned
     cdef readonly uint64_t seed
     cdef public uint64_t number
-    cdef public uint64_t capacity
     cdef object __weakref__

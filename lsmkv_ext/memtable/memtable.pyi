@@ -6,8 +6,7 @@ from typing_extensions import disjoint_base
 class Memtable:
     seed: int
     number: int
-    capacity: int
-    def __new__(cls, seed: int, write_buffer_size: int, expected_keys: int = ...) -> Self: ...
+    def __new__(cls, seed: int, write_buffer_size: int, expected_keys: int = ..., small: bool = ...) -> Self: ...
     @property
     def entries(self) -> int: ...
     @property

@@ -192,10 +192,10 @@ cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nog
 cdef class Memtable:
     """One memtable: the engine writes it, read states pin it, a flush reads it."""
 
-    def __cinit__(self, uint64_t seed, uint64_t write_buffer_size, uint64_t expected_keys=0):
+    def __cinit__(self, uint64_t seed, uint64_t write_buffer_size, uint64_t expected_keys=0, bint small=False):
+        """`small`: it starts with little memory, because there may be hundreds of its kind."""
         self.seed = seed
         self.number = 0
-        self.capacity = write_buffer_size
         self.c = <MemC*>calloc(1, sizeof(MemC))
         if self.c == NULL:
             raise MemoryError("memtable")
@@ -206,7 +206,7 @@ cdef class Memtable:
         self.c.first = chunk_new(self.c.chunk_size)
         self.c.last = self.c.first
         self.c.expected_keys = expected_keys
-        self.c.index = index_new()
+        self.c.index = index_new(small)
         if self.c.first == NULL or self.c.index == NULL:
             raise MemoryError("memtable")
 

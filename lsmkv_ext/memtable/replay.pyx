@@ -1,12 +1,14 @@
 # Replays logs into memtables, a piece at a time: small operations take ten times as much memory as log.
 
 from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, ops_begin, ops_next
+from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, ops_allowed, ops_begin, ops_next
 from lsmkv_ext.limits cimport LARGE_VALUE
 from lsmkv_ext.memtable.apply cimport mem_apply
 from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_reserve, mem_value_place, mem_weight
+from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots, slots_find
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
 from lsmkv_ext.wal.format cimport LogRecord
@@ -37,16 +39,23 @@ cdef int insert_large(LogFile* file, MemC* m, const Operation* op, uint64_t hash
     return mem_insert(m, op.key, op.klen, NULL, op.vlen, op.seq, OP_PUT, xxh3(op.key, op.klen, hash_seed))
 
 
-cdef int apply_next(LogFile* file, OpCursor* ops, MemC* m, uint64_t hash_seed, Status* st) noexcept nogil:
+cdef int apply_next(LogFile* file, OpCursor* ops, const MemSlots* slots, uint64_t hash_seed, uint64_t* weight,
+                    Status* st) noexcept nogil:
     cdef Operation op
+    cdef MemSlot* slot
     cdef const char* problem = ops_next(ops, &op)
     cdef int failed
     if problem != NULL:
         return fail_corrupt(st, problem, file.head.number, file.offset)
+    slot = slots_find(slots, op.keyspace)
+    if slot == NULL:
+        return fail_corrupt(st, b"an operation names a keyspace that is not in the manifest", file.head.number, file.offset)
+    weight[0] -= mem_weight(slot.memtable)
     if op.op == OP_PUT and op.vlen >= READ_WINDOW:
-        failed = insert_large(file, m, &op, hash_seed)
+        failed = insert_large(file, slot.memtable, &op, hash_seed)
     else:
-        failed = mem_apply(m, &op, hash_seed)
+        failed = mem_apply(slot.memtable, &op, hash_seed)
+    weight[0] += mem_weight(slot.memtable)
     return fail_memory(st, b"memtable") if failed else ST_OK
 
 
@@ -66,7 +75,7 @@ cdef int next_record(LogFile* file, OpCursor* ops, Status* st) noexcept nogil:
     cdef LogRecord record
     cdef const char* problem = log_read_record(file, &record, st)
     if problem == NULL:
-        problem = ops_begin(ops, record.payload, record.size, record.count, record.first_seq)
+        problem = ops_begin(ops, record.payload, record.size, record.count, record.first_seq, ops_allowed(file.head.version))
     if problem != NULL:
         if st.code == ST_OK:
             fail_corrupt(st, b"the log changed while it was read", file.head.number, file.offset)
@@ -75,19 +84,29 @@ cdef int next_record(LogFile* file, OpCursor* ops, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, MemC* m, uint64_t hash_seed, uint64_t room,
+cdef uint64_t slots_weight(const MemSlots* slots) noexcept nogil:
+    cdef uint64_t total = 0
+    cdef Py_ssize_t i
+    for i in range(slots.count):
+        total += mem_weight(slots.items[i].memtable)
+    return total
+
+
+cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, const MemSlots* slots, uint64_t hash_seed, uint64_t room,
               Status* st) noexcept nogil:
-    """Applies operations up to `stop`, or until the memtable takes `room` more than the log bytes applied. (A record larger than
+    """Applies operations up to `stop`, or until the memtables take `room` more than the log bytes applied. (A record larger than
     the usual window does not count as applied: the window that holds it is in memory too.)"""
     cdef uint64_t began = bytes_applied(file, ops)
+    cdef uint64_t empty = slots_weight(slots)
+    cdef uint64_t weight = empty
     cdef uint64_t applied
     while True:
         while ops.left:
             applied = bytes_applied(file, ops) - began if file.capacity <= READ_WINDOW else 0
-            if mem_weight(m) + (flush_cost(ops[0]) if m.n_entries else 0) > room + applied:
+            if weight + (flush_cost(ops[0]) if weight > empty else 0) > room + applied:
                 log_release_pages(file, file.window, ops.p)
                 return ST_OK
-            if apply_next(file, ops, m, hash_seed, st) != ST_OK:
+            if apply_next(file, ops, slots, hash_seed, &weight, st) != ST_OK:
                 return st.code
         ops.p = ops.end = NULL
         log_release_window(file)    # before the memtable is flushed, which takes memory of its own
@@ -123,17 +142,28 @@ cdef class LogReplay:
         """Bytes of the log that are in memtables."""
         return bytes_applied(&self.reader.file, &self.ops)
 
-    def fill(self, Memtable memtable not None, uint64_t room):
-        """Apply operations until all are done, or `memtable` takes `room` more bytes than the log bytes that this call applied.
+    def fill(self, dict memtables not None, uint64_t hash_seed, uint64_t room):
+        """Apply operations to the memtables of their keyspaces until all are done, or the memtables take `room` more bytes than
+        the log bytes that this call applied. They are empty, or were filled from earlier logs.
 
         This may cut a batch in two: the memtables must become visible together.
         """
         cdef LogFile* file = &self.reader.file
         cdef OpCursor* ops = &self.ops
-        cdef MemC* m = memtable.c
-        cdef uint64_t hash_seed = memtable.seed
+        cdef MemSlots slots
         cdef Status st
+        cdef Py_ssize_t i
+        slots.count = len(memtables)
+        slots.items = <MemSlot*>calloc(slots.count + 1, sizeof(MemSlot))
+        if slots.items == NULL:
+            raise MemoryError("keyspaces")
         status_clear(&st)
-        with nogil:
-            fill(file, ops, self.stop, m, hash_seed, room, &st)
+        try:
+            for i, keyspace in enumerate(sorted(memtables)):
+                slots.items[i].keyspace = keyspace
+                slots.items[i].memtable = (<Memtable?>memtables[keyspace]).c
+            with nogil:
+                fill(file, ops, self.stop, &slots, hash_seed, room, &st)
+        finally:
+            free(slots.items)
         raise_status(&st, self.reader.path)

@@ -13,6 +13,7 @@ cdef enum:
     ST_NO_MEMORY = 4
     ST_CANCELLED = 5
     ST_BAD_ARGUMENT = 6
+    ST_FORMAT = 7       # a newer release wrote file `file_number`
 
 ctypedef struct Status:
     int code
@@ -55,6 +56,13 @@ cdef inline int fail_argument(Status* st, const char* what) noexcept nogil:
     st.code = ST_BAD_ARGUMENT
     st.what = what
     return ST_BAD_ARGUMENT
+
+
+cdef inline int fail_format(Status* st, const char* what, uint64_t file_number) noexcept nogil:
+    st.code = ST_FORMAT
+    st.what = what
+    st.file_number = file_number
+    return ST_FORMAT
 
 
 cdef int raise_status(const Status* st, object path) except -1

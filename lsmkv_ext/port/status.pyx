@@ -3,7 +3,7 @@ import os
 
 from lsmkv_ext.port.file cimport ERR_NOT_REGULAR
 
-from lsmkv_ext.errors import CorruptionError, Error
+from lsmkv_ext.errors import CorruptionError, Error, FormatError
 from lsmkv_ext.errors import IOError as LsmIOError
 
 
@@ -19,6 +19,8 @@ cdef int raise_status(const Status* st, object path) except -1:
         raise LsmIOError(errno.EINVAL, f"{what}: not a regular file", name)
     if st.code == ST_IO:
         raise LsmIOError(st.err, f"{what}: {os.strerror(st.err)}", name)
+    if st.code == ST_FORMAT:
+        raise FormatError(what, name)
     if st.code == ST_NO_MEMORY:
         raise MemoryError(what)
     if st.code == ST_BAD_ARGUMENT:

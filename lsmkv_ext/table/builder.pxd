@@ -23,6 +23,9 @@ ctypedef struct BuilderOptions:
     uint32_t prefix_kind, prefix_arg
     uint64_t number                # of the file: for status, properties and meta
     uint64_t created_unix
+    uint32_t keyspace              # 0: the default one. A table of any other has version 2
+    const char* keyspace_name      # borrowed until builder_finish
+    size_t keyspace_name_len
 
 ctypedef struct BuilderC:
     BuilderOptions o

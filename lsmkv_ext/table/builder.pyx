@@ -32,6 +32,7 @@ from lsmkv_ext.table.format cimport (
     PROP_DATA_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
+    PROP_KEYSPACE,
     PROP_KEY_BYTES,
     PROP_LARGEST_EXCLUSIVE,
     PROP_LEVEL,
@@ -106,6 +107,7 @@ cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, St
         b.o.restart_interval = DEFAULT_INTERVAL
     block_builder_init(&b.block, b.o.restart_interval)
     b.meta.number = b.o.number
+    b.footer.version = 2 if b.o.keyspace else 1
     b.meta.min_seq = <uint64_t>-1
     return output_open(&b.out, path, st)
 
@@ -419,6 +421,9 @@ cdef void _fill_props(const BuilderC* b, Properties* props) noexcept nogil:
     numbers[PROP_RESTART_INTERVAL] = 1 << b.block.shift
     numbers[PROP_FILTER_KEYS] = b.meta.filter_keys
     numbers[PROP_FILTER_BLOCKS] = b.filter_blocks
+    numbers[PROP_KEYSPACE] = b.o.keyspace
+    props.keyspace_name = b.o.keyspace_name
+    props.keyspace_name_len = b.o.keyspace_name_len
     props.smallest = b.first_key.data
     props.smallest_len = b.first_key.len
     props.largest = b.last_key.data

@@ -24,6 +24,7 @@ cdef enum:
     FRAME_LZ4 = 1
     FRAME_LZ4_MAX_RAW = 48 << 20   # larger frames are stored: a few hostile bytes must not claim a gigabyte
     FOOTER_SIZE = 160
+    LATEST_TABLE_VERSION = 2
     FOOTER_FILTER_HEADER = 64      # the filter's header comes first; with a checksum of its own, so the filter can fail open
     OPEN_ALLOWANCE = 16 << 20      # opening a table allocates at most its file size plus this
     RANGE_COST = 2                 # bytes of index that an open table needs per range tombstone, once they are many
@@ -56,7 +57,11 @@ cdef enum:
     PROP_RESTART_INTERVAL = 19
     PROP_FILTER_KEYS = 20
     PROP_FILTER_BLOCKS = 21
-    PROP_COUNT = 22                # ids below this are known
+    PROP_COUNT_1 = 22              # ids below this are known in version 1
+    PROP_KEYSPACE = 27             # only in tables of named keyspaces, like the next
+    PROP_KEYSPACE_NAME = 28        # bytes
+    PROP_COUNT = 29                # ids below this are known
+    MAX_KEYSPACE_NAME = 255        # bytes
 
 cdef extern from * nogil:
     """
@@ -104,9 +109,11 @@ ctypedef struct Footer:
     char filter_header[FOOTER_FILTER_HEADER]
     Section index, filter, tombstones, props
     uint64_t data_end
+    uint32_t version
 
 cdef void footer_encode(const Footer* f, char* out) noexcept nogil               # FOOTER_SIZE bytes
-# `end` is the footer's own offset. Returns NULL, or what is wrong and in *at the offset in the file.
+# `end` is the footer's own offset. Returns NULL, or what is wrong and in *at the offset in the file. If the footer is sound,
+# out.version is set even where it is above LATEST_TABLE_VERSION, which is an error.
 cdef const char* footer_decode(const char* p, uint64_t end, Footer* out, uint64_t* at) noexcept nogil
 
 
@@ -118,10 +125,13 @@ ctypedef struct Properties:
     size_t smallest_len
     const char* largest
     size_t largest_len
+    const char* keyspace_name
+    size_t keyspace_name_len
 
-cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil      # -1: out of memory
-# Skips unknown ids, and everything after a malformed property. The keys are borrowed from `p`.
-cdef void props_decode(const char* p, size_t n, Properties* out) noexcept nogil
+# A table has the properties of version 1, and those of its keyspace if that is not 0. -1: out of memory.
+cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil
+# Skips ids that `version` does not know, and everything after a malformed property. The bytes are borrowed from `p`.
+cdef void props_decode(const char* p, size_t n, uint32_t version, Properties* out) noexcept nogil
 
 
 # --- index -----------------------------------------------------------------------------------------------------------

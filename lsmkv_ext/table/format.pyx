@@ -8,7 +8,6 @@ from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.growable cimport buf_append, buf_free, buf_reserve
 
 cdef enum:
-    TABLE_VERSION = 1
     VERSION_AT = 136               # in the footer
     SUM_AT = 144
     MAGIC_AT = 152
@@ -83,7 +82,7 @@ cdef void footer_encode(const Footer* f, char* out) noexcept nogil:
     p = _put_section(p, &f.tombstones)
     p = _put_section(p, &f.props)
     put_u64(p, f.data_end)
-    put_u32(out + VERSION_AT, TABLE_VERSION)
+    put_u32(out + VERSION_AT, f.version)
     put_u32(out + VERSION_AT + 4, 0)
     put_u64(out + SUM_AT, _footer_checksum(out))
     put_u64(out + MAGIC_AT, LSM_TABLE_MAGIC)
@@ -100,7 +99,10 @@ cdef const char* footer_decode(const char* p, uint64_t end, Footer* out, uint64_
     at[0] = end
     if get_u64(p + SUM_AT) != _footer_checksum(p):
         return "footer: checksum mismatch"
-    if get_u32(p + VERSION_AT) != TABLE_VERSION or get_u32(p + VERSION_AT + 4) != 0:
+    out.version = get_u32(p + VERSION_AT)
+    if out.version > LATEST_TABLE_VERSION:
+        return "the table has a newer format than this release knows"
+    if out.version == 0 or get_u32(p + VERSION_AT + 4) != 0:
         at[0] = end + VERSION_AT
         return "unknown table format version"
     memcpy(out.filter_header, p, FOOTER_FILTER_HEADER)
@@ -130,7 +132,7 @@ cdef int _put_prop(GrowBuf* out, int id, const void* p, size_t n) noexcept nogil
 cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil:
     cdef char number[8]
     cdef int id, failed = 0
-    for id in range(1, PROP_COUNT):
+    for id in range(1, PROP_COUNT_1):
         if id == PROP_SMALLEST:
             failed |= _put_prop(out, id, props.smallest, props.smallest_len)
         elif id == PROP_LARGEST:
@@ -138,12 +140,17 @@ cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil:
         else:
             put_u64(number, props.numbers[id])
             failed |= _put_prop(out, id, number, 8)
+    if props.numbers[PROP_KEYSPACE]:
+        put_u64(number, props.numbers[PROP_KEYSPACE])
+        failed |= _put_prop(out, PROP_KEYSPACE, number, 8)
+        failed |= _put_prop(out, PROP_KEYSPACE_NAME, props.keyspace_name, props.keyspace_name_len)
     return failed
 
 
-cdef void props_decode(const char* p, size_t n, Properties* out) noexcept nogil:
+cdef void props_decode(const char* p, size_t n, uint32_t version, Properties* out) noexcept nogil:
     cdef const char* end = p + n
     cdef uint64_t id = 0, size = 0, seen = 0
+    cdef uint64_t known = PROP_COUNT_1 if version == 1 else PROP_COUNT
     memset(out, 0, sizeof(Properties))
     while p < end:
         p = get_varint(p, end, &id)
@@ -152,7 +159,7 @@ cdef void props_decode(const char* p, size_t n, Properties* out) noexcept nogil:
         if p == NULL or size > <uint64_t>(end - p):
             return
         # The first of two wins.
-        if id < PROP_COUNT and not seen >> id & 1:
+        if id < known and not seen >> id & 1:
             seen |= <uint64_t>1 << id
             if id == PROP_SMALLEST:
                 out.smallest = p
@@ -160,6 +167,9 @@ cdef void props_decode(const char* p, size_t n, Properties* out) noexcept nogil:
             elif id == PROP_LARGEST:
                 out.largest = p
                 out.largest_len = size
+            elif id == PROP_KEYSPACE_NAME:
+                out.keyspace_name = p
+                out.keyspace_name_len = size
             elif size == 8:
                 out.numbers[id] = get_u64(p)
         p += size

@@ -11,16 +11,19 @@ from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.file cimport ERR_NOT_REGULAR, OPEN_READ, file_close, file_open, file_size
 from lsmkv_ext.port.page_run cimport page_run_alloc, page_run_free
 from lsmkv_ext.port.pages cimport lsm_madvise_huge_within
-from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_io, fail_memory
+from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_format, fail_io, fail_memory
 from lsmkv_ext.table.format cimport (
     FOOTER_SIZE,
     FRAME_STORED,
     FRAME_TRAILER,
+    LATEST_TABLE_VERSION,
+    MAX_KEYSPACE_NAME,
     MIN_INDEX_ENTRY,
     OPEN_ALLOWANCE,
     PROP_DATA_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
+    PROP_KEYSPACE,
     PROP_LARGEST_EXCLUSIVE,
     PROP_MAX_SEQ,
     PROP_MIN_SEQ,
@@ -117,9 +120,19 @@ cdef int _read_footer(TableC* t, Status* st) noexcept nogil:
     if code != ST_OK:
         return code
     problem = footer_decode(footer, t.file_size - FOOTER_SIZE, &t.footer, &at)
+    if t.footer.version > LATEST_TABLE_VERSION:
+        return fail_format(st, problem, t.number)
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, at)
     return ST_OK
+
+
+cdef bint _names_keyspace(const TableC* t) noexcept nogil:
+    """Whether the properties have an id and a name, or neither."""
+    cdef uint64_t keyspace = t.props.numbers[PROP_KEYSPACE]
+    if keyspace == 0:
+        return t.props.keyspace_name == NULL
+    return keyspace >> 32 == 0 and 0 < t.props.keyspace_name_len <= MAX_KEYSPACE_NAME
 
 
 cdef int _read_props(TableC* t, Status* st) noexcept nogil:
@@ -130,10 +143,12 @@ cdef int _read_props(TableC* t, Status* st) noexcept nogil:
     if code != ST_OK:
         return code
     t.memory += n
-    props_decode(t.props_bytes, n, &t.props)
+    props_decode(t.props_bytes, n, t.footer.version, &t.props)
     if (t.props.smallest == NULL or t.props.smallest_len > MAX_KEY
             or t.props.largest == NULL or t.props.largest_len > MAX_KEY):
         return fail_corrupt(st, "properties lack the key range", t.number, t.footer.props.at)
+    if not _names_keyspace(t):
+        return fail_corrupt(st, "properties contradict each other about the keyspace", t.number, t.footer.props.at)
     n_blocks = numbers[PROP_N_BLOCKS]
     if (n_blocks >> 31 != 0 or n_blocks * FRAME_TRAILER > t.footer.data_end
             or numbers[PROP_DATA_BYTES] != t.footer.data_end):

@@ -13,4 +13,5 @@ def rebuild_table_filter(
     verify: bool = True,
     prefix_kind: int = 0,
     prefix_arg: int = 0,
+    keyspace: tuple[int, bytes] = (0, b""),
 ) -> dict[str, Any]: ...

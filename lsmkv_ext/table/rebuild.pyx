@@ -276,7 +276,7 @@ cdef int rebuild_filter(TableC* t, const char* out_path, BuilderOptions* o, Buil
 
 
 def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, number=0, verify=True, prefix_kind=0,
-                         prefix_arg=0):
+                         prefix_arg=0, keyspace=(0, b"")):
     """Writes the table's data blocks with another filter to `out_path`. Returns a dict like that of Job.run."""
     cdef BuilderOptions o
     cdef TableMetaC meta
@@ -285,6 +285,7 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
     cdef bytes name = os.fsencode(os.path.abspath(os.fsdecode(out_path)))
     cdef const char* path = name
     cdef uint64_t began = lsm_now_ns()
+    cdef bytes keyspace_name
     cdef int code
     memset(&o, 0, sizeof(BuilderOptions))
     o.millibits = millibits
@@ -294,6 +295,9 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
     o.prefix_arg = prefix_arg
     o.number = number
     o.created_unix = int(time.time())
+    o.keyspace, keyspace_name = keyspace
+    o.keyspace_name = keyspace_name
+    o.keyspace_name_len = <size_t>len(keyspace_name)
     status_clear(&st)
     b = <BuilderC*>malloc(sizeof(BuilderC))
     if b == NULL:

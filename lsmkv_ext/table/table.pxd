@@ -15,10 +15,12 @@ cdef class Table:
     cdef readonly object path
     cdef readonly BlockCache cache
     cdef readonly FdCache fds
+    cdef readonly str keyspace     # the name in the properties; "" for the default keyspace
     cdef bytes _path               # c.handle.path points into it
     cdef list _obsolete
     cdef int born                  # fork_count when it was opened
     cdef uint64_t _number
     cdef object __weakref__
     cdef bint _is_empty(self)
+    cdef int _decode_keyspace(self) except -1
     cdef dict _describe_block(self, uint32_t i, bytes separator)

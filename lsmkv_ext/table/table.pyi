@@ -12,6 +12,7 @@ class Table:
     path: str
     cache: BlockCache | None
     fds: FdCache | None
+    keyspace: str
     def __new__(
         cls,
         path: str | os.PathLike[str],

@@ -25,12 +25,14 @@ from lsmkv_ext.table.format cimport (
     PROP_DATA_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
+    PROP_KEYSPACE,
     PROP_KEY_BYTES,
     PROP_LEVEL,
     PROP_NUMBER,
     PROP_N_RANGE_TOMBSTONES,
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
+    Properties,
     RangeTombstone,
 )
 from lsmkv_ext.table.iterator cimport (
@@ -57,6 +59,8 @@ from lsmkv_ext.table.reader cimport (
     table_unpin,
 )
 from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
+
+from lsmkv_ext.errors import CorruptionError
 
 
 cdef bytes _bytes(key):
@@ -91,6 +95,15 @@ cdef class Table:
             code = table_open(self.c, name, c, p, n, seq, charged, &st)
         if code != ST_OK:
             raise_status(&st, self.path)
+        self._decode_keyspace()
+
+    cdef int _decode_keyspace(self) except -1:
+        cdef Properties* props = &self.c.props
+        try:
+            self.keyspace = PyBytes_FromStringAndSize(props.keyspace_name, props.keyspace_name_len).decode()
+        except UnicodeDecodeError:
+            raise CorruptionError("the name of the keyspace is not UTF-8", self.path, self.c.footer.props.at) from None
+        return 0
 
     def __dealloc__(self):
         if self.c == NULL or self.born != fork_count:
@@ -219,6 +232,9 @@ cdef class Table:
             "restart_interval": numbers[PROP_RESTART_INTERVAL],
             "filter_keys": numbers[PROP_FILTER_KEYS],
             "filter_blocks": numbers[PROP_FILTER_BLOCKS],
+            "version": t.footer.version,
+            "keyspace_id": numbers[PROP_KEYSPACE],
+            "keyspace": self.keyspace,
         }
 
     @property

@@ -1,6 +1,6 @@
 from libc.stdint cimport uint64_t
 
-from lsmkv_ext.batch cimport OpCursor, Operation, op_tuple, ops_begin, ops_next, ops_problem
+from lsmkv_ext.batch cimport OpCursor, Operation, op_tuple, ops_allowed, ops_begin, ops_next, ops_problem
 from lsmkv_ext.port.status cimport Status, fail_corrupt, raise_status, status_clear
 from lsmkv_ext.wal.format cimport LogRecord, record_size
 from lsmkv_ext.wal.reader cimport LogFile, LogReader, log_blank_from, log_read_head, log_read_record
@@ -35,6 +35,7 @@ cdef class LogDump:
         self.next_offset = file.offset
         return {
             "head": True,
+            "version": file.head.version,
             "number": file.head.number,
             "previous_last_seq": file.head.previous_last_seq,
             "known_synced": file.head.known_synced,
@@ -53,7 +54,7 @@ cdef class LogDump:
         raise_status(&st, self.reader.path)
         if problem != NULL:
             return self.end(problem.decode())
-        problem = ops_problem(record.payload, record.size, record.count)
+        problem = ops_problem(record.payload, record.size, record.count, ops_allowed(file.head.version))
         if problem != NULL:
             fail_corrupt(&st, problem, file.head.number, record.offset)
             raise_status(&st, self.reader.path)
@@ -82,7 +83,7 @@ cdef class LogDump:
 
 
 cdef class RecordOperations:
-    """Iterates over a record's operations: (name, key, value or None, seq)."""
+    """Iterates over a record's operations: (name, key, value or None, seq, keyspace)."""
     cdef LogReader reader           # its window holds the record
     cdef OpCursor ops
     cdef uint64_t offset            # of the record
@@ -104,5 +105,6 @@ cdef RecordOperations record_operations(LogReader reader, const LogRecord* recor
     cdef RecordOperations self = RecordOperations.__new__(RecordOperations)
     self.reader = reader
     self.offset = record.offset
-    ops_begin(&self.ops, record.payload, record.size, record.count, record.first_seq)
+    ops_begin(&self.ops, record.payload, record.size, record.count, record.first_seq,
+              ops_allowed(reader.file.head.version))
     return self

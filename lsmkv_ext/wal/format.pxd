@@ -10,11 +10,11 @@ from libc.string cimport memcmp, memcpy, memset
 
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.coding cimport all_zero, get_u32, get_u64, put_u32, put_u64
-from lsmkv_ext.port.status cimport ST_OK, Status, fail_corrupt
+from lsmkv_ext.port.status cimport ST_OK, Status, fail_corrupt, fail_format
 from lsmkv_ext.port.sync_slots cimport NO_FIELD, SlotLayout, SyncSlot, slot_damaged, slot_encode, slots_newest
 
 cdef enum:
-    LOG_VERSION = 1
+    LOG_VERSION = 2             # the latest
     LOG_HEAD_SIZE = 4096
     LOG_HEAD_SUMMED = 32        # bytes that the checksum of the head covers
     LOG_HEAD_FIELDS = 40        # with the checksum
@@ -40,6 +40,7 @@ cdef extern from * nogil:
 
 # A salvaged log is reported with the fields decoded before the damage.
 ctypedef struct LogHead:
+    uint32_t version
     uint64_t number
     uint64_t previous_last_seq  # last sequence number of the log before this one; 0 in a log created in advance
     uint64_t known_synced       # offset up to which the log is known to be on disk
@@ -68,13 +69,13 @@ cdef inline SlotLayout log_slots(uint64_t number) noexcept nogil:
     return layout
 
 
-cdef inline void head_encode(char* head, uint64_t number, uint64_t previous_last_seq) noexcept nogil:
+cdef inline void head_encode(char* head, uint32_t version, uint64_t number, uint64_t previous_last_seq) noexcept nogil:
     """Writes LOG_HEAD_SIZE bytes. Slot B starts with "no record is synced", so a head without a good slot is damaged."""
     cdef SlotLayout slots = log_slots(number)
     cdef SyncSlot slot
     memset(head, 0, LOG_HEAD_SIZE)
     memcpy(head, LSM_LOG_MAGIC, 8)
-    put_u32(head + 8, LOG_VERSION)
+    put_u32(head + 8, version)
     put_u64(head + 16, number)
     put_u64(head + 24, previous_last_seq)
     put_u64(head + LOG_HEAD_SUMMED, xxh3(head, LOG_HEAD_SUMMED, LSM_LOG_HEAD_SEED))
@@ -90,7 +91,10 @@ cdef inline int head_decode(const char* head, uint64_t number, LogHead* out, Sta
     cdef SyncSlot slot
     if memcmp(head, LSM_LOG_MAGIC, 8) != 0 or xxh3(head, LOG_HEAD_SUMMED, LSM_LOG_HEAD_SEED) != get_u64(head + LOG_HEAD_SUMMED):
         return fail_corrupt(st, b"log head does not match its checksum", number, 0)
-    if get_u32(head + 8) != LOG_VERSION:
+    out.version = get_u32(head + 8)
+    if out.version > LOG_VERSION:
+        return fail_format(st, b"a newer release of lsmkv wrote the log", number)
+    if out.version == 0:
         return fail_corrupt(st, b"unknown log version", number, 8)
     if number and get_u64(head + 16) != number:
         return fail_corrupt(st, b"log carries another log's number", number, 16)

@@ -3,7 +3,7 @@ import os
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.batch cimport ops_problem
+from lsmkv_ext.batch cimport OpCursor, Operation, ops_allowed, ops_begin, ops_next, ops_problem
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.port.coding cimport all_zero, get_u32
 from lsmkv_ext.port.file cimport ERR_NOT_REGULAR, OPEN_READ, file_close, file_next_data, file_open, file_pread, file_size
@@ -228,7 +228,7 @@ cdef const char* check_records(LogFile* file, bint salvage, LogCheck* check, Sta
         if problem != NULL:
             return problem
         raise_known_synced(file, &record)
-        problem = ops_problem(record.payload, record.size, record.count)
+        problem = ops_problem(record.payload, record.size, record.count, ops_allowed(file.head.version))
         if problem != NULL:
             # The checksum matches, so this is not the work of a crash.
             if not salvage:
@@ -307,7 +307,49 @@ def check_log(path, uint64_t number, *, bint salvage=False):
         "torn_reason": torn,
         "torn_offset": None if torn is None else file.offset,
         "torn_bytes": 0 if torn is None else file.size - min(file.size, file.offset),
+        "version": file.head.version,
         "previous_last_seq": file.head.previous_last_seq,
         "known_synced": file.head.known_synced,
         "damaged_slot": file.head.damaged_slot or None,
     }
+
+
+cdef const char* add_keyspaces(const LogFile* file, const LogRecord* record, set found, Py_ssize_t limit):
+    """Adds the ids of the record's operations. Returns NULL or what is wrong."""
+    cdef OpCursor ops
+    cdef Operation op
+    cdef uint64_t last = <uint64_t>-1
+    cdef const char* problem = ops_begin(&ops, record.payload, record.size, record.count, record.first_seq,
+                                         ops_allowed(file.head.version))
+    while problem == NULL and ops.left:
+        problem = ops_next(&ops, &op)
+        if problem == NULL and op.keyspace != last:
+            last = op.keyspace
+            found.add(op.keyspace)
+            if len(found) > limit:
+                return b"the log has operations of too many unknown keyspaces"
+    return problem
+
+
+def log_keyspaces(path, uint64_t number, uint64_t stop, Py_ssize_t limit):
+    """Return the ids of the keyspaces that a checked log has operations of, up to the offset `stop`. More than `limit` are
+    corruption.
+    """
+    cdef LogReader reader = LogReader(path)
+    cdef LogFile* file = &reader.file
+    cdef LogRecord record
+    cdef const char* problem
+    cdef Status st
+    cdef set found = set()
+    status_clear(&st)
+    log_read_head(file, number, &st)
+    while st.code == ST_OK and file.offset < stop:
+        problem = log_read_record(file, &record, &st)
+        if problem == NULL:
+            problem = add_keyspaces(file, &record, found, limit)
+        if problem == NULL:
+            log_skip_record(file, &record)
+        elif st.code == ST_OK:
+            fail_corrupt(&st, problem, number, file.offset)
+    raise_status(&st, reader.path)
+    return found

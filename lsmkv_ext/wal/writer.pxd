@@ -60,6 +60,6 @@ cdef class LogWriter:
     # GIL-protected: closed, watermark.
     cdef bint closed
 
-    cdef int create(self, uint64_t previous_last_seq) except -1
+    cdef int create(self, uint32_t version, uint64_t previous_last_seq) except -1
     cdef int resume(self) except -1
     cdef int discard(self, bytes name) except -1

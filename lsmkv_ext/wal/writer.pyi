@@ -15,6 +15,7 @@ class LogWriter:
         number: int,
         *,
         mode: str = "mmap",
+        version: int = 1,
         previous_last_seq: int = 0,
         resume_at: int = 0,
     ) -> Self: ...

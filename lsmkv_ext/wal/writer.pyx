@@ -278,11 +278,11 @@ cdef void log_set_watermark(LogC* log, WatermarkC* watermark) noexcept nogil:
 
 # --- creating and closing --------------------------------------------------------------------------------------------
 
-cdef int write_head(LogC* log, uint64_t previous_last_seq) noexcept nogil:
+cdef int write_head(LogC* log, uint32_t version, uint64_t previous_last_seq) noexcept nogil:
     """Writes the head page and syncs it."""
     cdef char head[LOG_HEAD_SIZE]
     cdef int err
-    head_encode(head, log.number, previous_last_seq)
+    head_encode(head, version, log.number, previous_last_seq)
     log.slot_count = 1
     err = file_pwrite(log.fd, head, LOG_HEAD_SIZE, 0)
     if err == 0:
@@ -312,7 +312,7 @@ cdef void map_head(LogC* log) noexcept nogil:
             log.head = <char*>head
 
 
-cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
+cdef int begin_log(LogC* log, uint32_t version, uint64_t previous_last_seq) noexcept nogil:
     """Allocates, writes, syncs and maps the head. Where the file system cannot map, the log falls back to write mode."""
     cdef int err
     if log.mapped:
@@ -321,7 +321,7 @@ cdef int begin_log(LogC* log, uint64_t previous_last_seq) noexcept nogil:
             log.mapped = False
         elif err != 0:
             return err
-    err = write_head(log, previous_last_seq)
+    err = write_head(log, version, previous_last_seq)
     if err == 0:
         map_head(log)
     return err
@@ -335,7 +335,8 @@ cdef class LogWriter:
     With `resume_at` the log exists, its records end there, and all of it is on disk.
     """
 
-    def __cinit__(self, path, uint64_t number, *, mode="mmap", uint64_t previous_last_seq=0, uint64_t resume_at=0):
+    def __cinit__(self, path, uint64_t number, *, mode="mmap", uint32_t version=1, uint64_t previous_last_seq=0,
+                  uint64_t resume_at=0):
         cdef LogC* c
         if mode not in ("mmap", "write"):
             raise ValueError(f'log mode must be "mmap" or "write", not {mode!r}')
@@ -356,7 +357,7 @@ cdef class LogWriter:
         if resume_at:
             self.resume()
         else:
-            self.create(previous_last_seq)
+            self.create(version, previous_last_seq)
 
     cdef int resume(self) except -1:
         cdef bytes encoded = os.fsencode(self.path)
@@ -373,7 +374,7 @@ cdef class LogWriter:
         map_head(self.c)
         return 0
 
-    cdef int create(self, uint64_t previous_last_seq) except -1:
+    cdef int create(self, uint32_t version, uint64_t previous_last_seq) except -1:
         cdef bytes temporary = os.fsencode(self.path) + b".tmp"
         cdef const char* cpath = temporary
         cdef LogC* c = self.c
@@ -388,7 +389,7 @@ cdef class LogWriter:
         c.fd = fd
         self.closed = False
         with nogil:
-            err = begin_log(c, previous_last_seq)
+            err = begin_log(c, version, previous_last_seq)
         try:
             if err:
                 fail_io(&st, b"log: create", err)

@@ -120,7 +120,7 @@ def close_during_rotation(folder: str, options: dict[str, Any]) -> list[str]:
     strange: list[str] = []
     db = lsmkv.open(folder, **options)
     inside, closing = threading.Event(), threading.Event()
-    take, stop = db._logs.take, db._scheduler.stop
+    take, stop = db._logs._take, db._scheduler.stop
 
     def slow_take(last_seq: int) -> Any:
         inside.set()
@@ -140,7 +140,7 @@ def close_during_rotation(folder: str, options: dict[str, Any]) -> list[str]:
     writer = threading.Thread(target=fill)
 
     def stop_during_rotation() -> None:
-        db._logs.take = slow_take
+        db._logs._take = slow_take
         writer.start()
         if not inside.wait(10):
             strange.append("the writer never started a new log")

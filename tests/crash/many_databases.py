@@ -44,7 +44,7 @@ def many_databases(folder: str, options: dict[str, Any], count: int) -> dict[str
     for db in databases:
         db._scheduler.wait_idle()
     wrong = sum(dict(db.items()) != model for db in databases)
-    compacted = sum(len(db._versions.current.levels[0]) < options["l0_compaction_trigger"] for db in databases)
+    compacted = sum(len(db._versions.default.current.levels[0]) < options["l0_compaction_trigger"] for db in databases)
     _wait_until(lambda: _threads() <= 4)
     idle = _threads()
     for db in databases:

@@ -303,7 +303,7 @@ def session(
     this = Session(Path(folder), Path(book), control, random.Random(seed), log, deep)
     this.kills = kill is not None
     this.run(Operations(seed, map(bytes.fromhex, known)).operations(count))
-    levels = sum(map(bool, this.store.db._versions.current.levels))
+    levels = sum(map(bool, this.store.db._versions.default.current.levels))
     if close:
         this.store.close()
         this.problems += [f"verify: {finding}" for finding in lsmkv.verify(folder).findings]

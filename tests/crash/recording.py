@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import lsmkv
-from lsmkv.compaction.jobs import Jobs
+from lsmkv.compaction.flush import Flusher
 
 from . import oracle, trace
 from . import replay as crash_states
 from .iofault import Op
 from .load import PIECES, Load, write
+from .spread import open_spread
 from .writing import arm, open_database
 
 BEGIN, ACK, SYNCED = b"B", b"A", b"S"  # marks: a batch starts; it returned; everything before is synced
@@ -22,13 +23,13 @@ BEGIN, ACK, SYNCED = b"B", b"A", b"S"  # marks: a batch starts; it returned; eve
 
 def hold_flushes() -> threading.Event:
     """No memtable is flushed until the event is set: for the rest of this process."""
-    release, flush = threading.Event(), Jobs.flush
+    release, flush = threading.Event(), Flusher._write
 
-    def held(self: Jobs, *arguments: Any, **more: Any) -> Any:
+    def held(self: Flusher, *arguments: Any) -> Any:
         release.wait()
-        return flush(self, *arguments, **more)
+        return flush(self, *arguments)
 
-    Jobs.flush = held
+    Flusher._write = held
     return release
 
 
@@ -38,7 +39,7 @@ def record_unflushed(folder: str, trace_path: str, options: dict[str, Any], seed
     control = arm(folder, None)
     control.trace(trace_path)
     load = Load(seed, b"r:", keys=120, sync_every=12)
-    db = lsmkv.open(folder, **options)
+    db = open_spread(folder, **options)
     release = hold_flushes()
     for _ in range(count):
         batch, sync = load.next()
@@ -59,7 +60,7 @@ def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, cou
     control.trace(trace_path)
     load = Load(seed, b"r:", keys=120, sync_every=12)
     rng = random.Random(seed)
-    db = lsmkv.open(folder, **options)
+    db = open_spread(folder, **options)
     for number in range(count):
         batch, sync = load.next()
         control.mark(BEGIN + oracle.encode(batch))
@@ -73,9 +74,11 @@ def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, cou
         elif roll < 0.04:
             db.sync()
             control.mark(SYNCED)
+        elif roll < 0.06 and options.get("keyspaces"):
+            db.churn()
         if extra and number == count // 2:
             db.close()
-            db = lsmkv.open(folder, **options)
+            db = open_spread(folder, **options)
         if extra and number == count * 3 // 4:
             db._shut(flush=False)
             db = open_database(folder, options, PIECES)
@@ -160,11 +163,11 @@ def try_crash(crash: crash_states.Crash, place: Path, options: dict[str, Any], j
     """Opens one crash state, holds it against the judge, writes to it and opens it again."""
     crash_states.write_state(place, crash.files)
     try:
-        with lsmkv.open(place, **options) as db:
+        with open_spread(place, **options) as db:
             found = dict(db.items())
             wrong = judge.problem(crash, found)
             db.put(b"after", b"crash")
-        with lsmkv.open(place, **options) as db:
+        with open_spread(place, **options) as db:
             again = dict(db.items())
         found[b"after"] = b"crash"
         return wrong or (None if again == found else f"second open: {oracle.difference(again, found)}")

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
@@ -31,7 +32,9 @@ T = TypeVar("T")
 NAMED = (lsmkv.Error, ValueError, TypeError, RuntimeError, KeyError, BufferError, StopIteration)
 CLASSES: dict[str, type] = {
     "DB": lsmkv.DB,
+    "Keyspace": lsmkv.Keyspace,
     "Snapshot": lsmkv.Snapshot,
+    "Transaction": lsmkv.Transaction,
     "PrefixedDB": PrefixedDB,
     "PrefixedSnapshot": PrefixedSnapshot,
     "PrefixedIterator": PrefixedIterator,
@@ -54,6 +57,7 @@ OPTIONS: dict[str, Any] = {
     "l0_stop_trigger": 80,
 }
 KEYS = [b"k%03d" % i for i in range(200)]
+SIDE = "side"  # a keyspace
 HANG = 50.0  # seconds; then the tracebacks of all threads are printed
 
 Case = Callable[["Trial"], object]
@@ -69,6 +73,7 @@ class Expected:
     def __init__(self, values: dict[bytes, bytes]) -> None:
         self._allowed: dict[bytes, set[bytes | None]] = {key: {value} for key, value in values.items()}
         self._touched: dict[bytes, int] = {}
+        self._unfinished: Counter[bytes] = Counter()  # writes of a key
 
     @property
     def keys(self) -> list[bytes]:
@@ -83,12 +88,16 @@ class Expected:
         for key, value in changes.items():
             self._allowed.setdefault(key, {None}).add(value)
             before[key] = self._touched[key] = self._touched.get(key, 0) + 1
-        yield
+        self._unfinished.update(changes.keys())
+        try:
+            yield
+        finally:
+            self._unfinished.subtract(changes.keys())
         for key, value in changes.items():
-            if self._touched[key] == before[key]:
+            if self._touched[key] == before[key] and not self._unfinished[key]:
                 self._allowed[key] = {value}
 
-    def problems(self, db: lsmkv.DB) -> list[str]:
+    def problems(self, db: lsmkv.DB | lsmkv.Keyspace) -> list[str]:
         scanned = dict(db.items())
         found = [f"{key!r} is {db.get(key)!r}" for key in self.keys if not self.allows(key, db.get(key))]
         found += [f"{key!r} is in a scan" for key, value in scanned.items() if not self.allows(key, value)]
@@ -167,12 +176,14 @@ class Trial:
         shutil.copytree(os.path.join(folder, "..", "template"), self.path("db"))
         self.db = lsmkv.open(self.path("db"), **OPTIONS, wal=self.rng.choice(["mmap", "write", None]))
         self.expected = Expected(dict(self.db.items()))
+        self.of_side = Expected(dict(self.side().items()))
+        self.side_dropped = False
         self._prepare()
 
     def _prepare(self) -> None:
         if self.rng.random() < 0.3:
             # The next write rotates.
-            while self.db._engine.active.used_bytes < self.db._engine.active.capacity:
+            while self.db._engine.active.used_bytes < self.db._engine.capacity:
                 self.put(b"fill", b"f" * 4000)
         if self.rng.random() < 0.3:
             # The next seek reports its debt.
@@ -214,10 +225,26 @@ class Trial:
         if self.trigger == "callback":
             self.act()
 
+    def change_to(self, value: bytes) -> Callable[[bytes | None], bytes]:
+        """A function for `modify`, which acts before it returns `value`."""
+
+        def change(_: bytes | None) -> bytes:
+            self.progress(0, 0)
+            return value
+
+        return change
+
     def use(self, target: Any) -> Any:
         """Names the object that is in use: actions close or change it."""
         self.target = target
         return target
+
+    def side(self) -> lsmkv.Keyspace:
+        """A keyspace that actions may drop."""
+        return self.db.keyspace(SIDE, create=False)
+
+    def expected_of(self, target: Any) -> Expected:
+        return self.of_side if isinstance(target, lsmkv.Keyspace) else self.expected
 
     def put(self, key: bytes, value: bytes) -> None:
         with self.expected.writing({key: value}):
@@ -269,10 +296,18 @@ class Trial:
             time.sleep(0.001)
         found = self.strange
         if not self.db.closed:
-            found += self.expected.problems(self.db)
+            found += self.problems(self.db)
             self.db.close()
         with lsmkv.open(self.path("db"), **OPTIONS) as db:
-            found += [f"reopened: {problem}" for problem in self.expected.problems(db)]
+            found += [f"reopened: {problem}" for problem in self.problems(db)]
+        return found
+
+    def problems(self, db: lsmkv.DB) -> list[str]:
+        found = self.expected.problems(db)
+        if SIDE in db.keyspaces():
+            found += [f"in a keyspace: {problem}" for problem in self.of_side.problems(db.keyspace(SIDE))]
+        elif not self.side_dropped:
+            found.append("a keyspace is gone")
         return found
 
 
@@ -406,6 +441,18 @@ def _snapshot(t: Trial) -> None:
         list(snapshot.items(stop=KEYS[9]))
 
 
+def _drop(t: Trial) -> None:
+    t.side_dropped = True
+    t.db.drop_keyspace(SIDE)
+
+
+def _batch_of_two(t: Trial) -> None:
+    key, value = b"inner:both", b"3" * t.rng.choice([10, 70_000])
+    with t.expected.writing({key: value}), t.of_side.writing({key: value}), t.db.write_batch() as batch:
+        batch.put(key, value)
+        batch.put(key, value, keyspace=t.side())
+
+
 def _collect(t: Trial) -> None:
     gc.collect()
 
@@ -420,6 +467,9 @@ ACTIONS: dict[str, Callable[[Trial], object]] = {
     "delete": _delete,
     "delete_range": _delete_range,
     "batch": _batch,
+    "batch of two keyspaces": _batch_of_two,
+    "create a keyspace": lambda t: t.db.keyspace("inner").put(KEYS[0], b"1"),
+    "drop a keyspace": _drop,
     "iterate": lambda t: list(t.db.items()),
     "cursor": lambda t: t.db.cursor().seek(KEYS[7]),
     "snapshot": _snapshot,
@@ -460,7 +510,7 @@ def _written(changes: dict[bytes, bytes | None], call: Call) -> Call:
     """A call that makes these changes."""
 
     def run(target: Any, t: Trial) -> None:
-        with t.expected.writing(changes):
+        with t.expected_of(target).writing(changes):
             call(target, t)
 
     return run
@@ -468,13 +518,17 @@ def _written(changes: dict[bytes, bytes | None], call: Call) -> Call:
 
 OUTER = b"kouter"  # a key that no action writes
 CHANGE: dict[bytes, bytes | None] = {OUTER: b"1"}
+COUNTER = b"kcounter"  # another one, with a number
+COUNTED: dict[bytes, bytes | None] = {COUNTER: (7).to_bytes(8, "little")}
+INNER = [b"inner", b"inner0", b"inner1", b"inner2", b"inner:a", b"inner:b", b"inner:both"]  # that actions write
 
 
 def _all_keys(call: Call) -> Call:
     """A call that may delete any key. What actions write meanwhile is before or after it."""
 
     def run(target: Any, t: Trial) -> None:
-        with t.expected.writing(dict.fromkeys(t.expected.keys)):
+        expected = t.expected_of(target)
+        with expected.writing(dict.fromkeys([*expected.keys, *INNER])):
             call(target, t)
 
     return run
@@ -489,13 +543,13 @@ def _ingested(db: lsmkv.DB, t: Trial) -> None:
 
 def _popped(db: Any, t: Trial) -> None:
     # Which key depends on what the action has written.
-    with _uncertain(t):
+    with _uncertain(t.expected_of(db)):
         db.popitem()
 
 
 @contextmanager
-def _uncertain(t: Trial) -> Iterator[None]:
-    with suppress(InterruptedError), t.expected.writing(dict.fromkeys([*t.expected.keys, b"inner0", b"inner:a"])):
+def _uncertain(expected: Expected) -> Iterator[None]:
+    with suppress(InterruptedError), expected.writing(dict.fromkeys([*expected.keys, b"inner0", b"inner:a"])):
         yield
         raise InterruptedError
 
@@ -546,6 +600,24 @@ WRITES: dict[str, tuple[Call, str]] = {
     "setdefault": (_written(CHANGE, lambda d, t: d.setdefault(t.key(OUTER), t.key(b"1"))), "buffer"),
     "pop": (_written({KEYS[50]: None}, lambda d, t: d.pop(t.key(KEYS[50]))), "buffer"),
     "popitem": (_popped, ""),
+    "add": (
+        _written(COUNTED, lambda d, t: d.add(t.key(COUNTER), t.number(7), sync=t.flag(False))),
+        "buffer index bool",
+    ),
+    "max": (
+        _written(COUNTED, lambda d, t: d.max(t.key(COUNTER), t.number(7), sync=t.flag(False))),
+        "buffer index bool",
+    ),
+    "min": (
+        _written(COUNTED, lambda d, t: d.min(t.key(COUNTER), t.number(7), sync=t.flag(False))),
+        "buffer index bool",
+    ),
+    "append": (_written(CHANGE, lambda d, t: d.append(t.key(OUTER), t.key(b"1"), sync=t.flag(False))), "buffer bool"),
+    "compare_and_set": (
+        _written(CHANGE, lambda d, t: d.compare_and_set(t.key(OUTER), None, t.key(b"1"), sync=t.flag(False))),
+        "buffer bool",
+    ),
+    "modify": (_written(CHANGE, lambda d, t: d.modify(t.key(OUTER), t.change_to(b"1"))), "buffer callback"),
     "clear": (_all_keys(lambda d, t: d.clear()), ""),
     "write_batch": (
         _written(CHANGE, lambda d, t: _through_batch(d, t)),
@@ -560,52 +632,73 @@ def _through_batch(db: Any, t: Trial) -> None:
         batch.put(t.key(OUTER), t.key(b"1"))
 
 
+def _in_transaction(db: Any, t: Trial) -> None:
+    tx = t.use(db.transaction())
+    tx.get(t.key(KEYS[3]))
+    tx.put(t.key(OUTER), t.key(b"1"))
+    tx.commit(sync=t.flag(False))
+
+
+# Of a database and of a keyspace.
+SPACE: dict[str, tuple[Call, str]] = {
+    **READS,
+    **WRITES,
+    "approximate_len": (lambda d, t: d.approximate_len(), ""),
+    "approximate_size": (lambda d, t: d.approximate_size(t.key(KEYS[1]), t.key(KEYS[9])), "buffer"),
+    "closed": (lambda d, t: d.closed, ""),
+    "compact_range": (
+        lambda d, t: d.compact_range(
+            t.key(KEYS[1]), t.key(KEYS[-1]), wait=t.flag(t.rng.random() < 0.8), progress=t.progress
+        ),
+        "buffer bool callback",
+    ),
+    "cursor": (lambda d, t: d.cursor(start=t.key(KEYS[1]), fill_cache=t.flag(True)), "buffer bool"),
+    "explain": (lambda d, t: d.explain(t.key(KEYS[3])).to_dict(), "buffer"),
+    "filter_debt": (lambda d, t: d.filter_debt(), ""),
+    "flush": (lambda d, t: d.flush(wait=t.flag(True)), "bool"),
+    "ingest": (_written(CHANGE, _ingested), "fspath iterable bool"),
+    "options": (lambda d, t: d.options, ""),
+    "path": (lambda d, t: d.path, ""),
+    "property": (lambda d, t: [d.property("lsmkv.stats"), d.property("lsmkv.estimate-num-keys")], ""),
+    "readonly": (lambda d, t: d.readonly, ""),
+    "rebuild_filters": (lambda d, t: d.rebuild_filters(t.number(0)), "index"),
+    "seed": (lambda d, t: d.seed, ""),
+    "set_options": (lambda d, t: d.set_options(block_size=t.number(2048), bits_per_key=14), "index"),
+    "stats": (lambda d, t: d.stats().to_dict(), ""),
+    "sync": (lambda d, t: d.sync(), ""),
+    "write": (lambda d, t: _write(d, t), "bool"),
+    "transaction": (_written(CHANGE, lambda d, t: _in_transaction(d, t)), "buffer bool"),
+    "transact": (
+        _written(CHANGE, lambda d, t: d.transact(lambda tx: tx.put(t.key(OUTER), t.change_to(b"1")(None)))),
+        "buffer callback",
+    ),
+    "keyspace_id": (lambda d, t: d.keyspace_id, ""),
+}
 _simple(
     "DB",
     lambda t: t.db,
     {
-        **READS,
-        **WRITES,
+        **SPACE,
         "__enter__": (lambda d, t: d.__enter__(), ""),
         "__exit__": (lambda d, t: d.__exit__(None, None, None), ""),
-        "approximate_len": (lambda d, t: d.approximate_len(), ""),
-        "approximate_size": (lambda d, t: d.approximate_size(t.key(KEYS[1]), t.key(KEYS[9])), "buffer"),
         "background": (lambda d, t: d.background.to_dict(), ""),
         "checkpoint": (lambda d, t: d.checkpoint(t.fspath(t.path("checkpoint"))), "fspath"),
         "close": (lambda d, t: d.close(), ""),
-        "closed": (lambda d, t: d.closed, ""),
-        "compact_range": (
-            lambda d, t: d.compact_range(
-                t.key(KEYS[1]), t.key(KEYS[-1]), wait=t.flag(t.rng.random() < 0.8), progress=t.progress
-            ),
-            "buffer bool callback",
-        ),
-        "cursor": (lambda d, t: d.cursor(start=t.key(KEYS[1]), fill_cache=t.flag(True)), "buffer bool"),
-        "explain": (lambda d, t: d.explain(t.key(KEYS[3])).to_dict(), "buffer"),
-        "filter_debt": (lambda d, t: d.filter_debt(), ""),
-        "flush": (lambda d, t: d.flush(wait=t.flag(True)), "bool"),
-        "ingest": (_written(CHANGE, _ingested), "fspath iterable bool"),
-        "options": (lambda d, t: d.options, ""),
-        "path": (lambda d, t: d.path, ""),
-        "property": (lambda d, t: [d.property("lsmkv.stats"), d.property("lsmkv.estimate-num-keys")], ""),
-        "readonly": (lambda d, t: d.readonly, ""),
-        "rebuild_filters": (lambda d, t: d.rebuild_filters(t.number(0)), "index"),
         "refresh": (lambda d, t: _refresh(t), ""),
         "reset_stats": (lambda d, t: d.reset_stats(), ""),
-        "seed": (lambda d, t: d.seed, ""),
-        "set_options": (lambda d, t: d.set_options(block_size=t.number(2048), bits_per_key=14), "index"),
-        "stats": (lambda d, t: d.stats().to_dict(), ""),
-        "sync": (lambda d, t: d.sync(), ""),
-        "write": (lambda d, t: _write(d, t), "bool"),
+        "keyspace": (lambda d, t: d.keyspace(t.rng.choice([SIDE, "outer"]), bits_per_key=t.number(12)), "index"),
+        "keyspaces": (lambda d, t: d.keyspaces(), ""),
+        "drop_keyspace": (lambda d, t: _drop(t), ""),
     },
 )
+_simple("Keyspace", lambda t: t.side(), {**SPACE, "name": (lambda d, t: d.name, "")})
 
 
-def _write(db: lsmkv.DB, t: Trial) -> None:
-    batch = t.use(lsmkv.WriteBatch())
+def _write(db: lsmkv.DB | lsmkv.Keyspace, t: Trial) -> None:
+    batch = t.use(lsmkv.WriteBatch() if db is t.db else db.write_batch())
     batch.put(OUTER, b"1")
     # An action may have changed what it writes.
-    with suppress(InterruptedError), t.expected.writing(CHANGE):
+    with suppress(InterruptedError), t.expected_of(db).writing(CHANGE):
         db.write(batch, sync=t.flag(True))
         raise InterruptedError
 
@@ -627,9 +720,45 @@ _simple(
         "close": (lambda s, t: s.close(), ""),
         "closed": (lambda s, t: s.closed, ""),
         "cursor": (lambda s, t: s.cursor(start=t.key(KEYS[1])), "buffer"),
+        "keyspace": (lambda s, t: list(s.keyspace(t.side())), ""),
         "sequence": (lambda s, t: s.sequence, ""),
     },
 )
+_simple(
+    "Transaction",
+    lambda t: t.db.transaction(),
+    {
+        **{name: READS[name] for name in ("__getitem__", "__contains__", "multi_get", "__iter__", "__repr__")},
+        "get": (lambda x, t: [x.get(t.key(KEYS[3])), x.get(t.key(KEYS[3]), keyspace=t.side())], "buffer"),
+        "items": (lambda x, t: [*x.items(t.key(KEYS[1]), t.key(KEYS[9])), *x.items(keyspace=t.side())], "buffer"),
+        "iterator": (lambda x, t: list(x.iterator(prefix=t.key(b"k"), reverse=t.flag(True))), "buffer bool"),
+        "keys": (lambda x, t: list(x.keys(t.key(KEYS[2]))), "buffer"),
+        "values": (lambda x, t: list(x.values(t.key(KEYS[2]))), "buffer"),
+        "cursor": (lambda x, t: x.cursor(), ""),
+        "put": (lambda x, t: x.put(t.key(OUTER), t.key(b"1")), "buffer"),
+        "__setitem__": (lambda x, t: x.__setitem__(t.key(OUTER), t.key(b"1")), "buffer"),
+        "delete": (lambda x, t: x.delete(t.key(KEYS[50])), "buffer"),
+        "__delitem__": (lambda x, t: x.__delitem__(t.key(KEYS[50])), "buffer"),
+        "delete_range": (lambda x, t: x.delete_range(t.key(KEYS[60]), t.key(KEYS[70])), "buffer"),
+        "commit": (lambda x, t: _commit(x, t), "bool"),
+        "rollback": (lambda x, t: x.rollback(), ""),
+        "committed": (lambda x, t: x.committed, ""),
+        "close": (lambda x, t: x.close(), ""),
+        "closed": (lambda x, t: x.closed, ""),
+        "sequence": (lambda x, t: x.sequence, ""),
+        "__enter__": (lambda x, t: x.__enter__(), ""),
+        "__exit__": (lambda x, t: x.__exit__(None, None, None), ""),
+    },
+)
+
+
+def _commit(transaction: lsmkv.Transaction, t: Trial) -> None:
+    list(transaction.items(KEYS[1], KEYS[9]))
+    transaction.put(OUTER, b"1")
+    with t.expected.writing(CHANGE):
+        transaction.commit(sync=t.flag(False))
+
+
 _simple("PrefixedDB", lambda t: t.db.prefixed_db(b""), {**READS, **WRITES})
 _simple(
     "PrefixedSnapshot",
@@ -831,6 +960,11 @@ def _repair(t: Trial) -> None:
     lsmkv.repair(t.fspath(_copy_of_database(t)))
 
 
+@case("upgrade", "fspath")
+def _upgrade(t: Trial) -> None:
+    lsmkv.upgrade(t.fspath(_copy_of_database(t)))
+
+
 @case("plan")
 def _plan(t: Trial) -> None:
     lsmkv.plan(n_keys=1_000_000)
@@ -849,6 +983,11 @@ def make_template(path: str) -> None:
             for key in KEYS[i::4]:
                 db.put(key, b"v" * 50)
             db.flush()
+        side = db.keyspace(SIDE)
+        for key in KEYS:
+            side.put(key, b"s" * 50)
+        db.flush()
+        side.put(b"k-log", b"1")
         db.put(b"k-log", b"1")
 
 

@@ -225,7 +225,7 @@ LOCKS = [
     "db._versions.lock",
     "db._versions.commit",
     "db._closing",
-    "db._jobs._lock",
+    "db._scheduler.running._lock",
     "db._engine.exclusive()",
     "lsmkv.lockfile._guard",
 ]
@@ -267,7 +267,7 @@ def test_finalizers_use_a_database_whose_threads_have_stopped(call, folder):
 def test_without_a_log_finalizers_write_the_tables(call, folder):
     prelude = PRELUDE.replace("lsmkv.open(sys.argv[1],", "lsmkv.open(sys.argv[1], wal=None,")
     # A thread that stops inside a commit keeps the manifest: then the finalizer raises, and nothing more is flushed.
-    prelude += "db._scheduler.claims.suspended += 1\ndb._scheduler.wait_idle()\n"
+    prelude += "db._work.claims.suspended += 1\ndb._scheduler.wait_idle()\n"
     assert ends(prelude + LEFT.format(TRIED.format(call)), folder / "db") == ""
 
 

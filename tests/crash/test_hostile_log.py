@@ -270,7 +270,7 @@ def test_a_reader_keeps_what_does_not_fit_into_memory_outside_the_database(place
     monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
     before = stamps(victim)
     with lsmkv.open(victim, "r") as db:
-        assert len(db._versions.current.levels[0]) > 3
+        assert len(db._versions.default.current.levels[0]) > 3
         for _ in range(2):
             assert len(db) == 3002 and db[number(7919)] == b"" and db[b"aaa"] == b"a"
             db.refresh()

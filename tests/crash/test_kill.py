@@ -28,6 +28,7 @@ def one_cycle(lab, rng: random.Random, call: dict, sync_every: int, tally) -> No
     """Write until killed, perhaps recover until killed, then check."""
     seed = f"{rng.random()}"
     write = {"seed": seed, "sync_every": sync_every, **call}
+    tally["over keyspaces"] += call["options"]["keyspaces"] > 0
     if rng.random() < 0.5:
         outcome = lab.run("write_until_killed", fault=fault(rng, 200), **write)
         tally["kills at an I/O call"] += 1
@@ -47,7 +48,10 @@ def one_cycle(lab, rng: random.Random, call: dict, sync_every: int, tally) -> No
     tally["recoveries in pieces"] += outcome.value["tables"] > 1
 
 
-KINDS = ("kills at an I/O call", "at a random time", "during recovery", "without any sync", "recoveries in pieces")
+KINDS = (
+    *("kills at an I/O call", "at a random time", "during recovery", "without any sync", "recoveries in pieces"),
+    "over keyspaces",
+)
 
 
 @pytest.mark.timeout(0)
@@ -61,6 +65,7 @@ def test_kill_loses_nothing_acknowledged(lab, folder, wal, shard):
         place.mkdir()
         books = [str(folder / f"{number}-{thread}") for thread in range(rng.choice([1, 1, 3]))]
         options = {**TINY, "wal": wal, "max_background_jobs": rng.choice([1, 2])}
+        options["keyspaces"] = rng.choice([0, 3])
         kind = shard + number
         call = {"folder": str(place / "db"), "books": books, "options": options, "slack": (None, PIECES)[kind % 2]}
         # Unsynced writes only, or mixed with synced ones.

@@ -42,7 +42,7 @@ def test_the_set_for_every_level_uses_every_level(folder):
     try:
         for operation in Generator("every level/0").operations(min(SHARE, 5000)):
             store.do(operation)
-            used |= {level for level, files in enumerate(store.db._versions.current.levels) if files}
+            used |= {level for level, files in enumerate(store.db._versions.default.current.levels) if files}
     finally:
         store.db.close()
     assert used == set(range(MAX_LEVELS))

@@ -46,12 +46,13 @@ def record(lab, folder, name: str, options: dict, extra: bool = True, count: int
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("shard", REPLAYS)
+@pytest.mark.parametrize("keyspaces", [0, 3])
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, shard):
-    options = {**TINY, "wal": wal}
+def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, keyspaces, shard):
+    options = {**TINY, "wal": wal, "keyspaces": keyspaces}
     done = number = 0
     while done < STATES:
-        name = f"{wal}{shard}-{number}"
+        name = f"{wal}{keyspaces}{shard}-{number}"
         path = record(lab, folder, name, options)
         call = {"trace_path": str(path), "folder": str(folder), "options": options, "seed": name}
         outcome = lab.run("replay", **call, wanted=STATES - done, timeout=1800)
@@ -59,7 +60,7 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, shard):
         assert outcome.value["problems"] == []
         tally = outcome.value["tally"]
         counts = {"distinct states": sum(tally.values()), **tally}
-        figure(f"replayed power cuts, {wal} log", "0 problems", **counts)
+        figure(f"replayed power cuts, {wal} log, {keyspaces} keyspaces", "0 problems", **counts)
         shutil.rmtree(folder / name)
         path.unlink()
         done += counts["distinct states"]
@@ -68,11 +69,12 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, shard):
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("shard", REPLAYS)
+@pytest.mark.parametrize("keyspaces", [0, 3])
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_power_cuts_before_any_flush_leave_a_prefix(lab, folder, wal, shard):
+def test_power_cuts_before_any_flush_leave_a_prefix(lab, folder, wal, keyspaces, shard):
     """A flush syncs the directory and drops logs, and so hides a log that was not synced or whose name was not."""
-    options = {**TINY, "wal": wal, "max_write_buffers": 8}
-    name = f"unflushed-{wal}{shard}"
+    options = {**TINY, "wal": wal, "max_write_buffers": 8, "keyspaces": keyspaces}
+    name = f"unflushed-{wal}{keyspaces}{shard}"
     path = folder / f"{name}.trace"
     recorded = {"folder": str(folder / name), "trace_path": str(path), "options": options, "seed": name}
     outcome = lab.run("record_unflushed", **recorded, count=700, timeout=1800)
@@ -92,7 +94,7 @@ def needed(data: bytes) -> Needed:
     if len(data) >= manifest.HEAD_BYTES and data.strip(b"\0"):
         for _ in manifest.scan(data, state.number, "MANIFEST", state):
             pass
-    names = frozenset(filenames.table_name(f.number) for level in state.version.levels for f in level)
+    names = frozenset(filenames.table_name(f.number) for f in state.files())
     return Needed(names, state.log_number)
 
 

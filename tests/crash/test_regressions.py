@@ -107,7 +107,7 @@ def test_a_small_compressed_block_cannot_ask_for_a_gigabyte(folder):
     larger is stored as it is."""
     value = bytes(50 << 20)
     with lsmkv.open(folder / "db", block_cache_size=0, write_buffer_size=256 << 20) as db:
-        db._scheduler.claims.suspended += 1  # an idle database would merge its L0 meanwhile
+        db._work.claims.suspended += 1  # an idle database would merge its L0 meanwhile
         db.put(b"large", value)
         db.put(b"small", bytes(1 << 20) * 4)
         db.flush()

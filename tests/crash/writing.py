@@ -17,6 +17,7 @@ from lsmkv.recovery import replay
 from . import ext4, oracle
 from .iofault import ALL, SYNCS, Action, Control, Op, mask
 from .load import Load, write
+from .spread import open_spread
 
 
 def arm(folder: str, fault: dict[str, Any] | None) -> Control:
@@ -32,7 +33,7 @@ def open_database(folder: str, options: dict[str, Any], slack: int | None, flag:
     """`slack`: recovery writes a table when a memtable takes that many bytes more than its log."""
     if slack is not None:
         replay.SLACK = slack
-    return lsmkv.open(folder, flag, **options)
+    return open_spread(folder, flag, **options)
 
 
 def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: list[BaseException]) -> None:

@@ -19,7 +19,7 @@ from lsmkv import options
 from lsmkv.version import current, edit, manifest
 from lsmkv_ext.batch import decode_operations
 from lsmkv_ext.compaction.job import FileNumbers, Job
-from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.errors import CorruptionError, FormatError
 from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.filter.format import describe_filter
 from lsmkv_ext.memtable.memtable import Memtable
@@ -65,11 +65,13 @@ def put(data: bytearray, at: int, value: int, width: int) -> None:
 
 def log_examples(folder: Path) -> list[bytes]:
     out = []
-    for number, (mode, count) in enumerate([("write", 0), ("write", 3), ("write", 12), ("write", 2)], 1):
+    for number, (version, count) in enumerate([(1, 0), (1, 3), (2, 12), (2, 2)], 1):
         path = folder / f"example{number}.wal"
-        writer = LogWriter(path, number, mode=mode, previous_last_seq=number * 10)
+        writer = LogWriter(path, number, mode="write", version=version, previous_last_seq=number * 10)
         for n in range(count):
             ops = [b"\0\x03k%02d\x05value" % n, b"\x01\x02kk", b"\x02\x01a\x01b"]
+            if version == 2:
+                ops[n % 3] = [b"\x10\x03\x03kkk\x05value", b"\x11\x03\x02kk", b"\x12\x03\x01a\x01b"][n % 3]
             writer.append(b"".join(ops), 1 + 3 * n, 3)
             if n % 2:
                 writer.sync()
@@ -140,7 +142,12 @@ def log_run(data: bytes, folder: Path) -> None:
             for _ in record.get("operations", ()):
                 pass
     if found["records"]:
-        LogReplay(path, number, found["bytes"]).fill(Memtable(7, 4096), 1 << 20)
+        LogReplay(path, number, found["bytes"]).fill({0: Memtable(7, 4096), 3: Memtable(7, 4096)}, 7, 1 << 20)
+
+
+def batch_examples(folder: Path) -> list[bytes]:
+    """The count comes first."""
+    return [b"\x02\0\x01k\x03val\x01\x02kk", b"\x01\x02\x01a\x01b", b"\x02\x10\x03\x01k\x03val\x11\x07\x02kk"]
 
 
 def batch_run(data: bytes, folder: Path) -> None:
@@ -191,26 +198,38 @@ def edit_examples(folder: Path) -> list[bytes]:
     file = TableMeta(smallest=b"a", largest=b"zz", largest_exclusive=False, **numbers)
     edits = [
         edit.VersionEdit(seed=1, next_file=5, last_seq=9, log_number=2, reason="start", time_us=5),
-        edit.VersionEdit(added=((0, file),), last_seq=300),
-        edit.VersionEdit(removed=(1,), log_number=2**40),
-        edit.VersionEdit(moved=((1, 3),), shift=1),
+        edit.VersionEdit.of(added=((0, file),), last_seq=300),
+        edit.VersionEdit(trees=(edit.TreeEdit(removed=(1,)),), log_number=2**40),
+        edit.VersionEdit.of(moved=((1, 3),), shift=1),
+        edit.VersionEdit(
+            trees=(edit.TreeEdit(keyspace=3, name="users", options={"bits_per_key": 12}),), next_keyspace=4
+        ),
+        edit.VersionEdit(trees=(edit.TreeEdit(shift=1), edit.TreeEdit(keyspace=3, added=((1, file),))), clock=77),
+        edit.VersionEdit.of(keyspace=3, dropped=True),
     ]
     return [one.encode() for one in edits]
 
 
 def edit_run(data: bytes, folder: Path) -> None:
-    decoded = edit.decode_edit(data, "MANIFEST-000001", 0)
-    edit.decode_edit(decoded.encode(), "MANIFEST-000001", 0)
+    decoded = edit.decode_edit(data, "MANIFEST-000001", 0, format_version=2)
+    if edit.decode_edit(decoded.encode(), "MANIFEST-000001", 0, format_version=2) != decoded:
+        raise AssertionError("an edit does not survive encode")
+    edit.decode_edit(data, "MANIFEST-000001", 0, format_version=1)
 
 
 def manifest_examples(folder: Path) -> list[bytes]:
-    parts = edit_examples(folder)[:3]
-    records = b"".join(manifest._record(n, part, 1) for n, part in enumerate(parts))
-    head = bytearray(manifest._head(1) + records)
-    first = len(manifest._head(1) + manifest._record(0, parts[0], 1))
-    at, slot = manifest.sync_slots(1).encode(2, first)
-    head[at : at + len(slot)] = slot
-    return [bytes(head), manifest._head(1)]
+    edits = edit_examples(folder)
+    return [manifest_of(1, edits[:3]), manifest_of(2, [*edits[:2], *edits[4:]]), manifest._head(1, 1)]
+
+
+def manifest_of(format_version: int, edits: list[bytes]) -> bytes:
+    """Only its first record is known to be synced."""
+    head = manifest._head(1, format_version)
+    records = [manifest._record(n, encoded, 1) for n, encoded in enumerate(edits)]
+    data = bytearray(head + b"".join(records))
+    at, slot = manifest.sync_slots(1).encode(2, len(head + records[0]))
+    data[at : at + len(slot)] = slot
+    return bytes(data)
 
 
 def manifest_seal(data: bytearray) -> None:
@@ -286,7 +305,7 @@ def make_table(folder: Path, entries: int, tombstones: int, **settings: int) -> 
         seq += 1
     writer.close()
     memtable = Memtable(7, 4096)
-    LogReplay(path, 1, writer.size).fill(memtable, 1 << 20)
+    LogReplay(path, 1, writer.size).fill({0: memtable}, 7, 1 << 20)
     path.unlink()
     done = Job([memtable], directory=folder, numbers=FileNumbers(1), seed=7, **settings).run()
     table = folder / f"{done['outputs'][0].number:06d}.sst"
@@ -378,14 +397,14 @@ def synced_run(data: bytes, folder: Path) -> None:
 
 
 TARGETS: dict[str, Target] = {
-    "log": Target(log_examples, log_run, log_seal, log_compact, log_expand),
+    "log": Target(log_examples, log_run, log_seal, log_compact, log_expand, (CorruptionError, FormatError)),
     "synced": Target(synced_examples, synced_run, synced_seal),
-    "batch": Target(lambda _: [b"\x02\0\x01k\x03val\x01\x02kk", b"\x01\x02\x01a\x01b"], batch_run),
+    "batch": Target(batch_examples, batch_run),
     "bloom": Target(bloom_examples, bloom_run, bloom_seal),
     "filter": Target(bloom_examples, filter_run, bloom_seal),
-    "table": Target(table_examples, table_run, table_seal),
+    "table": Target(table_examples, table_run, table_seal, errors=(CorruptionError, FormatError)),
     "edit": Target(edit_examples, edit_run),
-    "manifest": Target(manifest_examples, manifest_run, manifest_seal),
+    "manifest": Target(manifest_examples, manifest_run, manifest_seal, errors=(CorruptionError, FormatError)),
     "current": Target(current_examples, current_run, current_seal),
     "options": Target(options_examples, options_run, options_seal),
 }

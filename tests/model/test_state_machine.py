@@ -62,7 +62,7 @@ def deepen(db, model):
         db[key] = model[key] = rng.randbytes(1000)
     db.compact_range()
     db._scheduler.wait_idle()
-    assert db._versions.current.last_level == MAX_LEVELS - 1
+    assert db._versions.default.current.last_level == MAX_LEVELS - 1
 
 
 def within(model, start, stop):
@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def compact_all(self):
         self.db.compact_range()
-        version = self.db._versions.current
+        version = self.db._versions.default.current
         assert not any(f.range_tombstones for f in version.levels[version.last_level])
 
     @rule(bits=st.sampled_from([0, 5, 14]))
@@ -307,10 +307,10 @@ class Machine(RuleBasedStateMachine):
     def crash_and_reopen(self):
         """The files as they are now, without any of close's work: what kill -9 leaves."""
         copy = self.folder + "/copy"
-        self.db._scheduler.claims.suspended += 1
+        self.db._work.claims.suspended += 1
         self.db._scheduler.wait_idle()
         copy_live(self.path, copy)
-        self.db._scheduler.claims.suspended -= 1
+        self.db._work.claims.suspended -= 1
         self.db.close()
         shutil.rmtree(self.path)
         shutil.move(copy, self.path)
@@ -363,7 +363,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def levels_are_sound(self):
         if hasattr(self, "db"):
-            self.db._versions.current.check()
+            self.db._versions.default.current.check()
             assert self.db._scheduler.counters.last_error is None
 
     @precondition(lambda self: hasattr(self, "db"))

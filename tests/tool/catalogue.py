@@ -64,7 +64,39 @@ CHANGING = [
     "filter rebuild mydb --bits 12 --yes",
     "db destroy mydb --yes",
 ]
-MAKING = ["sst build made.sst --from new.jsonl --yes", "report mydb -o report.html"]
+# Of a database with named keyspaces.
+ON_KEYSPACES = [
+    "db info shop --keyspace users",
+    "db levels shop --keyspace users",
+    "db space shop",
+    "db get shop ada --keyspace users",
+    "db scan shop --keyspace orders",
+    "db find shop order:00299 --keyspace orders",
+    "db stats shop --keyspace users",
+    "sst ls shop",
+    "filter ls shop --keyspace users",
+    "filter probe shop ada --keyspace users",
+    "wal dump shop",
+    "manifest dump shop",
+    "manifest summarize shop",
+    "manifest check shop",
+    "manifest timeline shop",
+    "verify shop --deep",
+    "repair shop",
+]
+CHANGING_KEYSPACES = [
+    "db upgrade shop --yes",
+    "db put shop bob Bob --keyspace users --yes",
+    "db delete shop ada --keyspace users --yes",
+    "db compact shop --keyspace orders --yes",
+    "db ingest shop new.sst --keyspace users --yes",
+    "filter rebuild shop --keyspace orders --bits 14 --yes",
+]
+MAKING = [
+    "sst build made.sst --from new.jsonl --yes",
+    "report mydb -o report.html",
+    "report shop --keyspace orders -o shop.html",
+]
 
 
 def commands(command: click.Command = cli, name: str = "") -> list[tuple[str, click.Command]]:

@@ -68,7 +68,7 @@ def misfit(value: Any, shape: Any, where: str = "$") -> str | None:
 
 
 def write() -> None:
-    from catalogue import ALONE, CHANGING, MAKING, ON_DATABASE, ON_TABLE
+    from catalogue import ALONE, CHANGING, CHANGING_KEYSPACES, MAKING, ON_DATABASE, ON_KEYSPACES, ON_TABLE
     from toolrunner import tool
 
     from lsmkv.compaction import automatic
@@ -79,7 +79,8 @@ def write() -> None:
     with tempfile.TemporaryDirectory() as directory:
         make_samples(Path(directory))
         os.chdir(directory)
-        for line in [*ALONE, *ON_DATABASE, *ON_TABLE, *MAKING, *CHANGING]:
+        reading = [*ALONE, *ON_DATABASE, *ON_TABLE, *ON_KEYSPACES]
+        for line in [*reading, *MAKING, *CHANGING_KEYSPACES, *CHANGING]:
             shapes[line] = shape_of(tool(*line.split(), "--json").json["result"])
     SCHEMA_FILE.write_text(json.dumps(shapes, indent=1, sort_keys=True) + "\n")
 

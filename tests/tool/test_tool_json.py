@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from catalogue import ALONE, CHANGING, MAKING, ON_DATABASE, ON_TABLE
+from catalogue import ALONE, CHANGING, CHANGING_KEYSPACES, MAKING, ON_DATABASE, ON_KEYSPACES, ON_TABLE
 from shapes import SCHEMA_FILE, misfit
 from toolrunner import tool
 
-READING = [*ALONE, *ON_DATABASE, *ON_TABLE]
+READING = [*ALONE, *ON_DATABASE, *ON_TABLE, *ON_KEYSPACES]
+WRITING = [*MAKING, *CHANGING, *CHANGING_KEYSPACES]
 SHAPES = json.loads(SCHEMA_FILE.read_text())
 
 
@@ -27,13 +28,13 @@ def test_document_of_a_read_only_command(shared, line):
     check(line)
 
 
-@pytest.mark.parametrize("line", [*MAKING, *CHANGING])
+@pytest.mark.parametrize("line", WRITING)
 def test_document_of_a_writing_command(lab, line):
     check(line)
 
 
 def test_the_schema_has_no_stale_shape():
-    assert SHAPES.keys() == {*READING, *MAKING, *CHANGING}
+    assert SHAPES.keys() == {*READING, *WRITING}
 
 
 @pytest.mark.parametrize("line", [line for line in READING if "rows" in SHAPES[line]])

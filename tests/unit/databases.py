@@ -24,7 +24,7 @@ def fill_with(db, n=500, start=0, value=b"v"):
 
 def keep_still(db):
     """Suspends automatic compaction: the tree must not change under an assertion."""
-    db._scheduler.claims.suspended += 1
+    db._work.claims.suspended += 1
 
 
 def names(path):

@@ -45,5 +45,5 @@ def make_log(path, n=20, mode="mmap", sync_after=None) -> int:
 def replay_log(path, number: int, memtable: Memtable) -> dict[str, Any]:
     """Checks a log and reads all of it into one memtable; returns what `check_log` does."""
     found = check_log(path, number)
-    LogReplay(path, number, found["bytes"]).fill(memtable, 1 << 62)
+    LogReplay(path, number, found["bytes"]).fill({0: memtable}, memtable.seed, 1 << 62)
     return found

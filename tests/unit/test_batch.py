@@ -20,31 +20,37 @@ ENCODERS = {"put": put, "delete": lambda key, _: delete(key), "delete_range": de
 
 
 def encode(operations) -> bytes:
-    return b"".join(ENCODERS[name](key, value) for name, key, value in operations)
+    encoded = [(keyspace, ENCODERS[name](key, value)) for name, key, value, keyspace in operations]
+    return b"".join(in_keyspace(keyspace, operation) if keyspace else operation for keyspace, operation in encoded)
 
 
-@given(st.lists(OPERATIONS, max_size=10))
+def in_keyspace(keyspace: int, operation: bytes) -> bytes:
+    return bytes([operation[0] | 16]) + varint(keyspace) + operation[1:]
+
+
+@given(st.lists(st.tuples(OPERATIONS, st.sampled_from([0, 1, 300, (1 << 32) - 1])), max_size=10))
 @settings(max_examples=100)
 def test_operations_come_back_in_order_with_their_sequence_numbers(operations):
-    decoded = decode_operations(encode(operations), len(operations), 40)
-    assert decoded == [(*operation, 40 + n) for n, operation in enumerate(operations)]
+    decoded = decode_operations(encode([(*o, keyspace) for o, keyspace in operations]), len(operations), 40)
+    assert decoded == [(*o, 40 + n, keyspace) for n, (o, keyspace) in enumerate(operations)]
 
 
 def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
     with lsmkv.open(tmp_path / "db") as db:
+        users = db.keyspace("users")
         with db.write_batch() as batch:
             batch.put(b"k" * 300, b"v" * 70_000)
             batch.put(b"", b"")
             batch.delete(b"gone")
-            batch.delete_range(b"a", b"b")
+            batch.delete_range(b"a", b"b", keyspace=users)
         dump = LogDump(db._engine.log.path)
         next(dump)
         record = next(dump)
         assert list(record["operations"]) == [
-            ("put", b"k" * 300, b"v" * 70_000, 1),
-            ("put", b"", b"", 2),
-            ("delete", b"gone", None, 3),
-            ("delete_range", b"a", b"b", 4),
+            ("put", b"k" * 300, b"v" * 70_000, 1, 0),
+            ("put", b"", b"", 2, 0),
+            ("delete", b"gone", None, 3, 0),
+            ("delete_range", b"a", b"b", 4, 1),
         ]
         assert record["count"] == 4
 
@@ -72,17 +78,23 @@ def test_every_cut_is_refused():
 @pytest.mark.parametrize(
     "payload",
     [
-        b"\x03" + counted(b"k"),  # no such operation
-        b"\xff" + counted(b"k"),
         delete(b"k" * 65536),
         b"\0" + counted(b"k") + varint((1 << 30) + 1),
         delete_range(b"a", b"b" * 65536),
         b"\x01" + b"\xff" * 10,  # a varint over 64 bits
+        in_keyspace(0, delete(b"k")),
+        in_keyspace(1 << 32, delete(b"k")),
     ],
 )
 def test_malformed_operations_are_refused(payload):
     with pytest.raises(CorruptionError, match="malformed"):
         decode_operations(payload, 1, 1)
+
+
+@pytest.mark.parametrize("first", [3, 4, 8, 19, 32, 64, 128, 255])
+def test_unknown_operations_are_refused(first):
+    with pytest.raises(CorruptionError, match="unknown operation"):
+        decode_operations(bytes([first]) + counted(b"k") + counted(b"v"), 1, 1)
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(0, 5))

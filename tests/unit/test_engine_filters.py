@@ -69,7 +69,7 @@ def compacted(path, n):
 def filters_of(db):
     """level -> filter_info of its tables."""
     found = {}
-    for level, tables in enumerate(db._versions.table_levels()):
+    for level, tables in enumerate(db._tree.table_levels()):
         for table in tables:
             found.setdefault(level, []).append(table.filter_info)
     return found
@@ -163,7 +163,7 @@ def test_a_bad_new_filter_is_not_published_by_a_rebuild_nor_blamed_on_the_table(
         spoil_next()
         with pytest.raises(lsmkv.CorruptionError, match="denies a key"):
             db.rebuild_filters()
-        assert not db._scheduler.claims.damaged
+        assert not db._work.claims.damaged
         assert all(db.get(key(i)) for i in range(6000))
         assert db.rebuild_filters() > 0
         assert not set(before) & set(db._versions.tables)
@@ -269,7 +269,7 @@ def test_time_saved_comes_from_the_measured_cost_of_a_block(tmp_path):
         db.reset_stats()
         for start in range(0, 24_000, 20):  # small batches: the sampling goes on from one to the next
             db.multi_get([absent(i % 6000) for i in range(start, start + 20)])
-        counters = db._engine.counters()
+        counters = db._engine.counters(db._live)
         stats = db.stats()
         total = stats.total.filter
         assert total.sampled == pytest.approx(total.blocks_skipped / 64, abs=3)

@@ -49,11 +49,11 @@ def test_a_value_of_a_gibibyte(tmp_path):
         pytest.skip("a value of 1 GiB needs 10 GiB of free memory")
     value = bytes(LARGEST)
     with lsmkv.open(tmp_path / "db", block_cache_size=0) as db:
-        db._scheduler.claims.suspended += 1  # an idle database would merge its L0 meanwhile
+        db._work.claims.suspended += 1  # an idle database would merge its L0 meanwhile
         db.put(b"k" * 65535, value)
         db.flush()
         assert db.get(b"k" * 65535) == value
-        assert len(db._versions.current.levels[0]) == 1
+        assert len(db._versions.default.current.levels[0]) == 1
 
 
 def test_larger_values_are_refused(tmp_path):

@@ -38,9 +38,8 @@ def test_the_sources_are_clean(lint, sources):
 PLANTED = {
     "a buffer after the check": (
         "store.pyx",
-        "            self.check_writable()\n            return self.engine.write_one(op, PyBytes_AS_STRING(k), "
-        "PyBytes_GET_SIZE(k), NULL, 0, sync)",
-        "            return self.engine.write_one(op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)",
+        "        if op == OP_DELETE:\n            self.check_writable()\n",
+        "        if op == OP_DELETE:\n",
         "write_op: write_one",
     ),
     "the bounds of a range after the check": (
@@ -51,8 +50,9 @@ PLANTED = {
     ),
     "the truth of an argument after the check": (
         "engine.pyx",
-        "    cdef int write_payload(self, const BatchC* b, int sync) except -1:",
-        "    cdef int write_payload(self, const BatchC* b, object wish) except -1:\n        if wish:\n            pass",
+        "    cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=None) except -1:",
+        "    cdef int write_payload(self, const BatchC* b, object wish, WriteCondition condition=None) except -1:\n"
+        "        if wish:\n            pass",
         "write_payload: begin_write",
     ),
     "a collection between two items": (

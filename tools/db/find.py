@@ -31,7 +31,9 @@ def log_versions(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     found = []
     for entry in tree.live_logs:
         for record in LogDump(tree.directory.file(entry.name)):
-            for op, first, second, seq in record.get("operations", ()):
+            for op, first, second, seq, keyspace in record.get("operations", ()):
+                if keyspace != tree.keyspace:
+                    continue
                 if first <= key < second if op == "delete_range" else first == key:
                     value = second if op == "put" else None
                     row = {"file": entry.name, "level": None, "filter": None, "seq": seq, "op": op, "value": value}
@@ -63,13 +65,14 @@ def table_versions(tree: Tree, key: bytes) -> list[dict[str, Any]]:
 @declare("db find", example="lsmkv-tool db find mydb user:00042", key_format=True, value_format=True)
 @path_argument()
 @click.argument("key", type=params.KEY)
-def find(out: Output, db: str, key: bytes) -> None:
+@params.KEYSPACE
+def find(out: Output, db: str, key: bytes, keyspace: str) -> None:
     """List every version of KEY, newest first: file, level, filter answer, sequence number, operation.
 
     Also lists tables whose key range holds KEY but that have no entry for it: the filter saved a read if it
     says `no`; a `maybe` is a false positive. Exits 1 if there is no version.
     """
-    rows = with_tree(db, lambda tree: log_versions(tree, key) + table_versions(tree, key))
+    rows = with_tree(db, lambda tree: log_versions(tree, key) + table_versions(tree, key), keyspace)
     known = [row for row in rows if row["seq"] is not None]
     current = max(known, key=lambda row: row["seq"], default=None)
     for row in rows:

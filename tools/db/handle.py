@@ -10,6 +10,7 @@ from lsmkv_tool.exits import open_errors
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
+    from lsmkv.keyspace import KeyspaceCalls
 
 
 def open_reader(path: str) -> DB:
@@ -35,3 +36,8 @@ def open_writer(path: str, **options: Any) -> DB:
     with open_errors(path):
         # Keep the stored options, or this visit would change how the database is maintained.
         return lsmkv.open(path, "w", options=read_options(directory), **options)
+
+
+def in_keyspace(db: DB, name: str) -> KeyspaceCalls:
+    """Return the keyspace of this name, the default one for "". Raises KeyspaceError if there is none."""
+    return db.keyspace(name, create=False) if name else db

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.manifest.levels import sum_metas
 from lsmkv_tool.manifest.tree import Tree, load_tree
@@ -23,13 +24,17 @@ def totals(tree: Tree) -> dict[str, Any]:
     }
 
 
-@declare("db info", example="lsmkv-tool db info mydb", key_format=True)
+@declare("db info", example=("lsmkv-tool db info mydb", "lsmkv-tool db info shop --keyspace users"), key_format=True)
 @path_argument()
-def info(out: Output, db: str) -> None:
-    """Summarize a database: tables, entries, key range, logs, memory for filters and indexes."""
+@params.KEYSPACE
+def info(out: Output, db: str, keyspace: str) -> None:
+    """Summarize a database: tables, entries, key range, logs, memory for filters and indexes.
+
+    It names the keyspaces; tables, entries and keys are those of one.
+    """
     from lsmkv.lockfile import is_locked
 
-    tree = load_tree(db)
+    tree = load_tree(db, keyspace)
     first = min((meta.smallest for meta in tree.metas), default=None)
     last = max((meta.largest for meta in tree.metas), default=None)
     data: dict[str, Any] = {
@@ -42,13 +47,18 @@ def info(out: Output, db: str) -> None:
         "largest": out.key(last),
         "strangers": [entry.name for entry in tree.obsolete],
         "in_use": is_locked(db),
+        "format": tree.state.format_version,
+        "keyspace": keyspace,
+        "keyspaces": sorted(each.name for id_, each in tree.state.trees.items() if id_),
     }
 
     def show(printer: Printer) -> None:
         printer.fields(
             [
                 ("database", db),
-                ("manifest", f"{data['manifest']}, {tree.state.records} edits"),
+                *([("keyspace", keyspace)] if keyspace else []),
+                *([("keyspaces", ", ".join(data["keyspaces"]))] if data["keyspaces"] else []),
+                ("manifest", f"{data['manifest']}, {tree.state.records} edits, format {data['format']}"),
                 ("last sequence", f"{tree.state.last_seq} in tables; logs may have later ones"),
                 ("tables", f"{data['tables']} in {data['levels']} levels, {units.size(data['table_bytes'])}"),
                 ("entries", units.count(data["entries"])),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.manifest.levels import level_rows
 from lsmkv_tool.manifest.tree import load_tree
@@ -35,12 +36,13 @@ def draw_level(row: dict[str, Any], width: int) -> str:
 @declare("db levels", example="lsmkv-tool db levels mydb", key_format=True)
 @path_argument()
 @click.option("--width", type=click.IntRange(8, 400), default=64, show_default=True, help="Width of the picture.")
-def levels(out: Output, db: str, width: int) -> None:
+@params.KEYSPACE
+def levels(out: Output, db: str, width: int, keyspace: str) -> None:
     """Draw the files of each level as bars over the key range, with sizes and filters.
 
     `wasted reads` is the expected number of table reads per lookup of an absent key.
     """
-    rows = level_rows(load_tree(db))
+    rows = level_rows(load_tree(db, keyspace))
 
     def draw(printer: Printer) -> None:
         if rows:

@@ -1,4 +1,4 @@
-"""`db compact`, `flush`, `checkpoint`, `ingest` and `destroy`."""
+"""`db compact`, `flush`, `checkpoint`, `ingest`, `upgrade` and `destroy`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import click
 
 from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db.handle import open_writer
+from lsmkv_tool.db.handle import in_keyspace, open_writer
 from lsmkv_tool.directory import Directory, refuse_symlink, stat_file
 from lsmkv_tool.exits import open_errors
+from lsmkv_tool.manifest.reader import read_state
 from lsmkv_tool.render import units
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.progress import Progress
@@ -27,19 +28,20 @@ def print_time(out: Output, path: str, verb: str, began: float) -> None:
 @path_argument()
 @params.START
 @params.STOP
-def compact(out: Output, db: str, start: bytes | None, stop: bytes | None) -> None:
+@params.KEYSPACE
+def compact(out: Output, db: str, start: bytes | None, stop: bytes | None, keyspace: str) -> None:
     """Compact a key range, by default all keys, into the bottom level."""
     out.confirm(f"Rewrite the tables of {db}?")
     began = time.perf_counter()
     with Progress("compacting") as progress, open_writer(db) as handle:
-        handle.compact_range(start, stop, wait=True, progress=progress.advance_to)
+        in_keyspace(handle, keyspace).compact_range(start, stop, wait=True, progress=progress.advance_to)
     print_time(out, db, "compacted", began)
 
 
 @declare("db flush", example="lsmkv-tool db flush mydb --yes", writes=True)
 @path_argument()
 def flush(out: Output, db: str) -> None:
-    """Flush the entries in the logs to a table."""
+    """Flush the entries in the logs to tables, one for each keyspace."""
     out.confirm(f"Flush {db}?")
     began = time.perf_counter()
     with Progress("flushing"), open_writer(db) as handle:
@@ -63,14 +65,30 @@ def checkpoint(out: Output, db: str, dest: str) -> None:
 @path_argument()
 @click.argument("files", type=click.Path(), nargs=-1, required=True)
 @click.option("--move", is_flag=True, help="Move the files instead of copying them.")
-def ingest(out: Output, db: str, files: tuple[str, ...], move: bool) -> None:
+@params.KEYSPACE
+def ingest(out: Output, db: str, files: tuple[str, ...], move: bool, keyspace: str) -> None:
     """Add tables made by `sst build` or SSTWriter to DB. Their entries override existing ones."""
     for file in files:
         stat_file(file)
     out.confirm(f"Add {len(files)} table(s) to {db}?")
     with Progress("ingesting"), open_writer(db) as handle:
-        handle.ingest(list(files), move=move)
+        in_keyspace(handle, keyspace).ingest(list(files), move=move)
     out.result({"files": list(files)}, lambda printer: printer.line(f"added {len(files)} table(s)"))
+
+
+@declare("db upgrade", example="lsmkv-tool db upgrade mydb --yes", writes=True)
+@path_argument()
+def upgrade(out: Output, db: str) -> None:
+    """Give DB the latest format. Releases that do not know it cannot open DB from then on."""
+    import lsmkv
+
+    before = read_state(db).format_version
+    out.confirm(f"Upgrade {db}?")
+    with open_errors(db):
+        lsmkv.upgrade(db)
+    after = read_state(db).format_version
+    text = f"{db} has format {after}" + (f", was {before}" if after != before else " already")
+    out.result({"path": db, "format_before": before, "format": after}, lambda printer: printer.line(text))
 
 
 @declare("db destroy", example="lsmkv-tool db destroy old --yes", writes=True)

@@ -10,7 +10,7 @@ import click
 
 from lsmkv_tool import exits, params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db.handle import open_reader
+from lsmkv_tool.db.handle import in_keyspace, open_reader
 from lsmkv_tool.render.columns import Row, present
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.progress import Progress
@@ -21,6 +21,7 @@ from lsmkv_tool.render.progress import Progress
     example=(
         "lsmkv-tool db scan mydb --prefix user:0004 --limit 3",
         "lsmkv-tool db scan mydb --from user:00100 --to user:00200 --count",
+        "lsmkv-tool db scan shop --keyspace orders --limit 3",
     ),
     key_format=True,
     value_format=True,
@@ -33,6 +34,7 @@ from lsmkv_tool.render.progress import Progress
 @click.option("--reverse", is_flag=True, help="Scan in descending order.")
 @click.option("--no-value", is_flag=True, help="Print only keys.")
 @click.option("--count", "count_only", is_flag=True, help="Print only the number of keys.")
+@params.KEYSPACE
 def scan(
     out: Output,
     db: str,
@@ -43,12 +45,13 @@ def scan(
     reverse: bool,
     no_value: bool,
     count_only: bool,
+    keyspace: str,
 ) -> None:
     """Print keys and values in key order, separated by a tab."""
     if prefix is not None and (start is not None or stop is not None):
         raise exits.Usage("--prefix cannot be combined with --from or --to")
     with open_reader(db) as handle:
-        iterator = handle.iterator(
+        iterator = in_keyspace(handle, keyspace).iterator(
             reverse=reverse,
             start=start,
             stop=stop,

@@ -32,13 +32,15 @@ def space_rows(tree: Tree) -> list[dict[str, Any]]:
     def add_files(what: str, entries: Sequence[Entry], note: str | None = None) -> None:
         add(what, len(entries), sum(entry.size for entry in entries), note)
 
-    for level, files in enumerate(tree.levels):
-        if files:
-            raw, data = sum(m.raw_bytes for m in files), sum(m.data_bytes for m in files)
-            add(f"L{level} blocks", len(files), data, f"{raw / data:.2f} x smaller than raw" if data else None)
-    metas = tree.metas
+    for _, stored in sorted(tree.state.trees.items()):
+        for level, files in enumerate(stored.version.levels):
+            if files:
+                raw, data = sum(m.raw_bytes for m in files), sum(m.data_bytes for m in files)
+                what = f"{stored.name} L{level} blocks".lstrip()
+                add(what, len(files), data, f"{raw / data:.2f} x smaller than raw" if data else None)
+    metas = tree.all_metas
     add("indexes", len(metas), sum(meta.index_bytes for meta in metas))
-    add("filters", sum(1 for meta in metas if meta.filter_bytes), tree.filter_bytes)
+    add("filters", sum(1 for meta in metas if meta.filter_bytes), sum(meta.filter_bytes for meta in metas))
     rest = sum(meta.size - meta.data_bytes - meta.index_bytes - meta.filter_bytes for meta in metas)
     add("range tombstones, properties, footers", len(metas), rest)
     add_files("live logs", tree.live_logs, "space is preallocated")

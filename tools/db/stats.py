@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db import level_stats
-from lsmkv_tool.db.handle import open_reader
+from lsmkv_tool.db.handle import in_keyspace, open_reader
 from lsmkv_tool.db.stats_export import read_sample
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
@@ -22,20 +23,22 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 @declare("db stats", example="lsmkv-tool db stats mydb")
 @path_argument()
-def stats(out: Output, db: str) -> None:
+@params.KEYSPACE
+def stats(out: Output, db: str, keyspace: str) -> None:
     """Print statistics: reads, filters, cache, log, flushes, compactions, stalls.
 
     They come from the running database if it exports them (stats_export=True), and otherwise from the tables
-    alone.
+    alone. With several keyspaces, lookups, memtables and levels are those of one, all other figures those of the
+    whole database.
     """
-    sample = read_sample(db)
+    sample = read_sample(db, keyspace)
     if sample is not None:
         pid, found = sample.pid, sample.stats
         source = f"exported by process {pid}, {sample.age:.1f} s ago"
     else:
         pid, source = None, "from the tables alone; no process exports statistics"
         with open_reader(db) as handle:
-            found = handle.stats().to_dict()
+            found = in_keyspace(handle, keyspace).stats().to_dict()
 
     def show(printer: Printer) -> None:
         printer.line(source)

@@ -33,30 +33,33 @@ class Sample:
         return self.age > STALE_SECONDS
 
 
-def read_sample(db: str) -> Sample | None:
-    """Return the exported statistics, or None if there are none or a crash damaged them (they are not synced)."""
+def read_sample(db: str, keyspace: str = "") -> Sample | None:
+    """Return the exported statistics of a keyspace, or None if there are none or a crash damaged them (they are not
+    synced).
+    """
     from lsmkv.errors import CorruptionError
     from lsmkv.files import read_bounded
 
     try:
         body = json.loads(read_bounded(str(Directory(db).path / "STATS"), MAX_STATS_BYTES))
-        return Sample(int(body["pid"]), float(body["time"]), dict(body["stats"]))
+        stats = body["keyspaces"][keyspace] if keyspace else body["stats"]
+        return Sample(int(body["pid"]), float(body["time"]), dict(stats))
     except (FileNotFoundError, CorruptionError, ValueError, KeyError, TypeError):
         return None
 
 
-def observed_fpr(db: str) -> dict[int, float]:
+def observed_fpr(db: str, keyspace: str = "") -> dict[int, float]:
     """Return the observed false positive rate of each level that has one."""
-    found = read_sample(db)
+    found = read_sample(db, keyspace)
     if found is None:
         return {}
     levels = ((level["level"], level["filter"]["observed_fpr"]) for level in found.stats["levels"])
     return {level: rate for level, rate in levels if rate is not None}
 
 
-def absent_share(db: str) -> float | None:
+def absent_share(db: str, keyspace: str = "") -> float | None:
     """Return the share of lookups that found nothing, or None if there were too few."""
-    found = read_sample(db)
+    found = read_sample(db, keyspace)
     if found is None or found.stats["reads"]["gets"] < MIN_LOOKUPS:
         return None
     return float(found.stats["reads"]["missing"] / found.stats["reads"]["gets"])

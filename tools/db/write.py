@@ -9,7 +9,7 @@ import click
 
 from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db.handle import open_writer
+from lsmkv_tool.db.handle import in_keyspace, open_writer
 from lsmkv_tool.exits import Usage, open_errors
 from lsmkv_tool.render.output import Output
 
@@ -20,7 +20,10 @@ from lsmkv_tool.render.output import Output
 @click.argument("value", type=params.KEY, required=False)
 @click.option("--value-file", type=click.Path(), help="Read the value from this file (- for stdin).")
 @click.option("--sync/--no-sync", default=True, show_default=True, help="Wait until the write is durable.")
-def put(out: Output, db: str, key: bytes, value: bytes | None, value_file: str | None, sync: bool) -> None:
+@params.KEYSPACE
+def put(
+    out: Output, db: str, key: bytes, value: bytes | None, value_file: str | None, sync: bool, keyspace: str
+) -> None:
     """Store VALUE under KEY. VALUE uses the notations of keys: text, hex:, base64:."""
     if (value is None) == (value_file is None):
         raise Usage("expected either VALUE or --value-file")
@@ -29,7 +32,7 @@ def put(out: Output, db: str, key: bytes, value: bytes | None, value_file: str |
             value = sys.stdin.buffer.read() if value_file == "-" else Path(value_file or "").read_bytes()
     out.confirm(f"Store {len(value)} bytes under {out.key_text(key)} in {db}?")
     with open_writer(db) as handle:
-        handle.put(key, value, sync=sync)
+        in_keyspace(handle, keyspace).put(key, value, sync=sync)
     done = {"key": out.key(key), "bytes": len(value), "synced": sync}
     out.result(done, lambda printer: printer.line(f"stored {len(value)} bytes under {out.key_text(key)}"))
 
@@ -39,14 +42,17 @@ def put(out: Output, db: str, key: bytes, value: bytes | None, value_file: str |
 @click.argument("keys", type=params.KEY, nargs=-1)
 @params.START
 @params.STOP
-def delete(out: Output, db: str, keys: tuple[bytes, ...], start: bytes | None, stop: bytes | None) -> None:
+@params.KEYSPACE
+def delete(
+    out: Output, db: str, keys: tuple[bytes, ...], start: bytes | None, stop: bytes | None, keyspace: str
+) -> None:
     """Delete KEYS, or all keys in a range."""
     ranged = start is not None and stop is not None
     if ranged == bool(keys) or (start is None) != (stop is None):
         raise Usage("expected either KEYS or both --from and --to")
     what = f"{len(keys)} key(s)" if keys else f"all keys from {out.key_text(start)} to {out.key_text(stop)}"
     out.confirm(f"Delete {what} in {db}?")
-    with open_writer(db) as handle, handle.write_batch(sync=True) as batch:
+    with open_writer(db) as handle, in_keyspace(handle, keyspace).write_batch(sync=True) as batch:
         for key in keys:
             batch.delete(key)
         if start is not None and stop is not None:

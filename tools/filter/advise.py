@@ -153,23 +153,24 @@ def memory_change(found: dict[str, Any]) -> str:
     help="Share of lookups for absent keys; by default as measured by a running database, otherwise 1.",
 )
 @click.option("--memory", type=params.SIZE, help="Filter memory; by default the current amount.")
-def advise(out: Output, db: str, absent: float | None, memory: int | None) -> None:
+@params.KEYSPACE
+def advise(out: Output, db: str, absent: float | None, memory: int | None, keyspace: str) -> None:
     """Propose bits per key for each level, with memory and wasted reads per lookup now and then.
 
     `wasted probes` counts the tables per lookup that are probed but do not hold the key. A false positive of
     their filter is a wasted read.
     """
-    tree = load_tree(db)
+    tree = load_tree(db, keyspace)
     if not tree.files:
         raise Finding(f"{db} has no tables")
-    measured = stats_export.absent_share(db) if absent is None else None
+    measured = stats_export.absent_share(db, keyspace) if absent is None else None
     source = "given" if absent is not None else "assumed" if measured is None else "measured"
     share = next(value for value in (absent, measured, 1.0) if value is not None)
     found = propose(tree, share, tree.filter_bytes if memory is None else memory)
     bits = ",".join(f"{b:g}" for b in found["bits_per_key"])
     found["absent_measured"] = measured is not None
     found["why"] = reasons(found)
-    found["command"] = f"lsmkv-tool filter rebuild {db} --bits {bits}"
+    found["command"] = f"lsmkv-tool filter rebuild {db} --bits {bits}" + (f" --keyspace {keyspace}" if keyspace else "")
 
     def after(printer: Printer) -> None:
         printer.line()
@@ -183,7 +184,8 @@ def advise(out: Output, db: str, absent: float | None, memory: int | None) -> No
         for reason in found["why"]:
             printer.line(f"- {reason}")
         printer.line("\nTo apply it, run this command, and open the database with the same bits_per_key from then on:")
-        printer.line(f"\n  {found['command']}\n  lsmkv.open(..., bits_per_key=[{bits}])")
+        opened = f"db.keyspace({keyspace!r}, " if keyspace else "lsmkv.open(..., "
+        printer.line(f"\n  {found['command']}\n  {opened}bits_per_key=[{bits}])")
 
     rows = found.pop("rows")
     out.rows(rows, COLUMNS, after=after, **found)

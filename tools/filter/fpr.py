@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.filter.tables import TableRef, with_tables
 from lsmkv_tool.manifest.tree import Tree
@@ -89,7 +90,8 @@ def measure(ref: TableRef, probes: int | None, seed: int) -> dict[str, Any]:
 @path_argument("path", "DB|FILE")
 @click.option("--probes", type=click.IntRange(min=1000), help="Probes per table; by default enough for +-5 %.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random keys.")
-def fpr(out: Output, path: str, probes: int | None, seed: int) -> None:
+@params.KEYSPACE
+def fpr(out: Output, path: str, probes: int | None, seed: int, keyspace: str) -> None:
     """Measure false positive rates with random absent keys, and compare them with the expected rates.
 
     `from` and `to` are the 99.9 % confidence interval. `worse` means that the whole interval is more than 5 %
@@ -100,6 +102,6 @@ def fpr(out: Output, path: str, probes: int | None, seed: int) -> None:
         with Progress("probing", len(tables)) as progress:
             return [measure(ref, probes, seed) for ref in progress.over(tables)]
 
-    rows = with_tables(path, measure_all)
+    rows = with_tables(path, keyspace, measure_all)
     bad = any(row["verdict"] in ("worse", "damaged") for row in rows)
     out.rows(rows, COLUMNS, empty="no tables", finding=bad)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.directory import refuse_existing
 from lsmkv_tool.exits import Finding, Usage, open_errors
@@ -37,7 +38,10 @@ def select_table(tables: list[TableRef], number: int | None) -> TableRef:
 @click.option("--width", type=click.IntRange(8, 400), default=64, show_default=True, help="Columns of the map.")
 @click.option("--height", type=click.IntRange(1, 200), default=12, show_default=True, help="Rows of the map.")
 @click.option("--png", "picture", type=click.Path(), help="Also write the map to this PNG file.")
-def heat(out: Output, path: str, number: int | None, width: int, height: int, picture: str | None) -> None:
+@params.KEYSPACE
+def heat(
+    out: Output, path: str, number: int | None, width: int, height: int, picture: str | None, keyspace: str
+) -> None:
     """Draw how full each 512-bit block of a filter is.
 
     A healthy filter is even. A bright spot is a block shared by many keys, which causes false positives.
@@ -48,7 +52,7 @@ def heat(out: Output, path: str, number: int | None, width: int, height: int, pi
         with ref.open() as table:
             return ref, table.fills(MAX_BLOCKS), table.filter
 
-    ref, fills, found = with_tables(path, read)
+    ref, fills, found = with_tables(path, keyspace, read)
     if not fills:
         raise Finding(f"{ref.path} has no usable filter: {found['problem']}", ref.path)
     if picture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db import stats_export
 from lsmkv_tool.db.stored_options import read_options
@@ -54,13 +55,14 @@ def filter_debts(tree: Tree) -> dict[int, str]:
     """Map table numbers to the reason why their filters differ from what the stored options ask for."""
     from lsmkv.filters import policy
 
-    options, version = read_options(tree.directory), tree.state.version
+    options, version = read_options(tree.directory).for_keyspace(tree.stored.options), tree.version
     return policy.debts(version, policy.FilterPolicy.of(options, policy.observe(version, options)))
 
 
 @declare("filter ls", example="lsmkv-tool filter ls mydb")
 @path_argument("path", "DB|FILE")
-def ls(out: Output, path: str) -> None:
+@params.KEYSPACE
+def ls(out: Output, path: str, keyspace: str) -> None:
     """List filters: level, bits, k, keys, fill, expected false positive rate, debt.
 
     `observed` is the rate that lookups saw in this level; a running database exports it with
@@ -68,10 +70,10 @@ def ls(out: Output, path: str) -> None:
     """
 
     def read(tables: list[TableRef], tree: Tree | None) -> list[dict[str, Any]]:
-        observed, debts = (stats_export.observed_fpr(path), filter_debts(tree)) if tree else ({}, {})
+        observed, debts = (stats_export.observed_fpr(path, keyspace), filter_debts(tree)) if tree else ({}, {})
         with Progress("opening", len(tables)) as progress:
             return [filter_row(ref, observed, debts) for ref in progress.over(tables)]
 
-    rows = with_tables(path, read)
+    rows = with_tables(path, keyspace, read)
     damaged = any(row["state"] == "damaged" for row in rows)
     out.rows(rows, COLUMNS, empty="no tables", finding=damaged)

@@ -52,13 +52,14 @@ def probe_row(ref: TableRef, key: bytes) -> dict[str, Any] | None:
 )
 @path_argument("path", "DB|FILE")
 @click.argument("key", type=params.KEY)
-def probe(out: Output, path: str, key: bytes) -> None:
+@params.KEYSPACE
+def probe(out: Output, path: str, key: bytes, keyspace: str) -> None:
     """Probe the filter of every table whose key range holds KEY: block, bits, verdict, and presence.
 
     A clear bit, which proves that the key is absent, is shown in [brackets]. `false positive` is a "maybe" for
     an absent key.
     """
-    rows = with_tables(path, lambda tables, _: [row for ref in tables if (row := probe_row(ref, key))])
+    rows = with_tables(path, keyspace, lambda tables, _: [row for ref in tables if (row := probe_row(ref, key))])
     wrong = [row for row in rows if row["verdict"] == "no" and row["present"]]
     if out.mode == "text":
         for row in rows:

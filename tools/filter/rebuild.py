@@ -9,7 +9,7 @@ import click
 
 from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db.handle import open_writer
+from lsmkv_tool.db.handle import in_keyspace, open_writer
 from lsmkv_tool.exits import Usage
 from lsmkv_tool.manifest.tree import load_tree
 from lsmkv_tool.render import units
@@ -26,17 +26,21 @@ from lsmkv_tool.render.progress import Progress
     help="Bits per key: a number, a list from L0 on, or auto; by default the stored option.",
 )
 @click.option("--level", type=click.IntRange(0, 6), help="Rebuild only this level.")
-def rebuild(out: Output, db: str, bits: Any, level: int | None) -> None:
+@params.KEYSPACE
+def rebuild(out: Output, db: str, bits: Any, level: int | None, keyspace: str) -> None:
     """Rebuild the filters that differ from the wanted bits per key. Data blocks are copied unchanged."""
-    before = load_tree(db)
+    before = load_tree(db, keyspace)
     options = {} if bits is None else {"bits_per_key": list(bits) if isinstance(bits, tuple) else bits}
     if level is not None and not before.levels[level]:
         raise Usage(f"L{level} has no tables")
     out.confirm(f"Rewrite the filters of {db}?")
     began = time.perf_counter()
-    with Progress("rebuilding filters"), open_writer(db, **options) as handle:
-        handle.rebuild_filters(level)
-    after = load_tree(db)
+    with Progress("rebuilding filters"), open_writer(db, **({} if keyspace else options)) as handle:
+        tree = in_keyspace(handle, keyspace)
+        if keyspace and options:
+            tree.set_options(**options)
+        tree.rebuild_filters(level)
+    after = load_tree(db, keyspace)
     old, new = ({meta.number for meta in tree.metas} for tree in (before, after))
     data: dict[str, Any] = {
         "path": db,

@@ -45,8 +45,8 @@ def tree_tables(tree: Tree) -> list[TableRef]:
     return [TableRef(tree.path(meta), level, meta) for level, meta in tree.files]
 
 
-def with_tables(path: str, compute: Callable[[list[TableRef], Tree | None], T]) -> T:
-    """Return `compute(tables, tree)` for the database `path`, or for the file `path` with tree None."""
+def with_tables(path: str, keyspace: str, compute: Callable[[list[TableRef], Tree | None], T]) -> T:
+    """Return `compute(tables, tree)` for a keyspace of the database `path`, or for the file `path` with tree None."""
     if not is_directory(path):
         return compute([TableRef(path)], None)
-    return with_tree(path, lambda tree: compute(tree_tables(tree), tree))
+    return with_tree(path, lambda tree: compute(tree_tables(tree), tree), keyspace)

@@ -25,7 +25,7 @@ def compare(db: str) -> tuple[ManifestFile, list[Row]]:
     if problem:
         found.append({"severity": "error", **problem})
     present = {entry.number: entry for entry in directory.of_kind("table")}
-    for meta in manifest.state.version.files():
+    for meta in manifest.state.files():
         entry = present.pop(meta.number, None)
         name = f"{meta.number:06d}.sst"
         if entry is None:
@@ -55,6 +55,6 @@ def check(out: Output, db: str) -> None:
             break
         manifest, found = again
     failed = any(row["severity"] == "error" for row in found)
-    edits, tables = len(manifest.records), sum(map(len, manifest.state.version.levels))
+    edits, tables = len(manifest.records), sum(1 for _ in manifest.state.files())
     fine = f"{manifest.path}: {edits} edits, {tables} tables, no problem found"
     out.rows(found, COLUMNS, finding=failed, empty=fine, edits=edits, tables=tables)

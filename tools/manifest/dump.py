@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from lsmkv_tool.command import declare, path_argument
@@ -12,6 +13,7 @@ from lsmkv_tool.render.columns import Row
 from lsmkv_tool.render.output import Output
 
 if TYPE_CHECKING:
+    from lsmkv.version.edit import TreeEdit
     from lsmkv.version.manifest import Record
     from lsmkv.version.version import TableMeta
 
@@ -31,16 +33,33 @@ def file_row(out: Output, level: int, meta: TableMeta) -> Row:
     }
 
 
-def edit_row(out: Output, record: Record) -> Row:
-    edit = record.edit
+def tree_row(out: Output, edit: TreeEdit) -> Row:
     return {
-        "offset": record.offset,
-        "time": format_time(edit.time_us),
-        "reason": edit.reason or None,
         "added": [file_row(out, level, meta) for level, meta in edit.added],
         "removed": list(edit.removed),
         "moved": [{"number": number, "level": level} for number, level in edit.moved],
         "shift": edit.shift,
+    }
+
+
+def keyspace_row(out: Output, edit: TreeEdit) -> Row:
+    options = None if edit.options is None else json.dumps(edit.options, sort_keys=True)
+    created = {"id": edit.keyspace, "name": edit.name, "options": options, "dropped": edit.dropped}
+    return created | tree_row(out, edit)
+
+
+def edit_row(out: Output, record: Record) -> Row:
+    """Return an edit as a row. Changes of named keyspaces are in `keyspaces`, those of the default one beside it."""
+    from lsmkv.version.edit import TreeEdit
+
+    edit = record.edit
+    default = next((tree for tree in edit.trees if not tree.keyspace), TreeEdit())
+    return {
+        "offset": record.offset,
+        "time": format_time(edit.time_us),
+        "reason": edit.reason or None,
+        **tree_row(out, default),
+        "keyspaces": [keyspace_row(out, tree) for tree in edit.trees if tree.keyspace],
         "next_file": edit.next_file,
         "last_seq": edit.last_seq,
         "log_number": edit.log_number,
@@ -51,7 +70,25 @@ def edit_text(row: Row) -> str:
     head = [f"{row['offset']:>8}", row["time"] or "-", row["reason"] or "-"]
     numbers = ("next_file", "last_seq", "log_number")
     head += [f"{name}={row[name]}" for name in numbers if row[name] is not None]
-    lines = ["  ".join(head)]
+    lines = ["  ".join(head), *tree_lines(row)]
+    for keyspace in row["keyspaces"]:
+        lines += [keyspace_line(keyspace), *tree_lines(keyspace)]
+    return "\n".join(lines)
+
+
+def keyspace_line(row: Row) -> str:
+    parts = [f"{INDENT}keyspace {row['id']}"]
+    if row["name"] is not None:
+        parts.append(f"created as {row['name']!r}")
+    if row["options"] is not None:
+        parts.append(f"options {row['options']}")
+    if row["dropped"]:
+        parts.append("dropped")
+    return "  ".join(parts)
+
+
+def tree_lines(row: Row) -> list[str]:
+    lines = []
     if row["shift"]:
         lines.append(f"{INDENT}levels shifted by {row['shift']:+}")
     for number in row["removed"]:
@@ -64,7 +101,7 @@ def edit_text(row: Row) -> str:
             f"{units.count(file['entries'])} entries  [{file['smallest']} .. {file['largest']}]  "
             f"seq {file['min_seq']}..{file['max_seq']}"
         )
-    return "\n".join(lines)
+    return lines
 
 
 @declare("manifest dump", example="lsmkv-tool manifest dump mydb", key_format=True)

@@ -10,13 +10,14 @@ import click
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.manifest.reader import ManifestFile, format_time
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, Row, num
+from lsmkv_tool.render.columns import Column, Row, num, optional
 from lsmkv_tool.render.output import Output
 
 if TYPE_CHECKING:
-    from lsmkv.version.version import TableMeta
+    from lsmkv.version.edit import TreeEdit
+    from lsmkv.version.manifest import TreeState
 
-WHEN = [Column("time", "time"), Column("reason", "reason")]
+WHEN = [Column("time", "time"), optional("keyspace", "keyspace"), Column("reason", "reason")]
 TOTALS = [num("tables", "files"), num("L0", "l0_files"), num("bytes", "bytes", units.size)]
 COLUMNS = [
     *WHEN,
@@ -31,37 +32,46 @@ COLUMNS = [
 
 
 def timeline_rows(manifest: ManifestFile) -> Iterator[Row]:
-    """Yield one row per edit that changed the tree, with the totals after it."""
-    from lsmkv.version.version import Version
+    """Yield one row per keyspace that an edit changed, with the totals of that keyspace after it."""
+    from lsmkv.version.manifest import ManifestState
 
-    version = Version()
-    known: dict[int, TableMeta] = {}
+    state = ManifestState(manifest.number)
     for record in manifest.records:
-        edit = record.edit
-        known.update({meta.number: meta for _, meta in edit.added})
-        version = edit.apply(version)
-        if not (edit.added or edit.removed or edit.moved or edit.shift):
-            continue
-        yield {
-            "time": format_time(edit.time_us),
-            "reason": edit.reason or None,
-            "in_files": len(edit.removed),
-            "in_bytes": sum(known[number].size for number in edit.removed),
-            "out_files": len(edit.added),
-            "out_bytes": sum(meta.size for _, meta in edit.added),
-            "moved": len(edit.moved),
-            "levels": sorted({level for level, _ in edit.added} | {level for _, level in edit.moved}),
-            "files": sum(map(len, version.levels)),
-            "bytes": version.total_bytes,
-            "l0_files": len(version.levels[0]),
-        }
+        before = state.trees
+        state.apply(record.edit)
+        for edit in record.edit.trees:
+            if edit.added or edit.removed or edit.moved or edit.shift or edit.dropped:
+                when = {"time": format_time(record.edit.time_us), "reason": record.edit.reason or None}
+                yield when | change_row(edit, before.get(edit.keyspace), state.trees.get(edit.keyspace))
+
+
+def change_row(edit: TreeEdit, before: TreeState | None, after: TreeState | None) -> Row:
+    """Return what `edit` did to a keyspace. It did not exist before it was created, nor after it was dropped."""
+    from lsmkv.version.manifest import TreeState
+
+    named = after or before or TreeState()
+    version = (after or TreeState()).version
+    known = (before or TreeState()).version.places
+    removed = known.keys() if edit.dropped else edit.removed
+    return {
+        "keyspace": named.name or None,
+        "in_files": len(removed),
+        "in_bytes": sum(known[number][1].size for number in removed),
+        "out_files": len(edit.added),
+        "out_bytes": sum(meta.size for _, meta in edit.added),
+        "moved": len(edit.moved),
+        "levels": sorted({level for level, _ in edit.added} | {level for _, level in edit.moved}),
+        "files": sum(map(len, version.levels)),
+        "bytes": version.total_bytes,
+        "l0_files": len(version.levels[0]),
+    }
 
 
 @declare("manifest timeline", example="lsmkv-tool manifest timeline mydb --last 5")
 @path_argument("path", "DB|FILE")
 @click.option("--last", type=click.IntRange(min=1), help="Print only the last N rows.", metavar="N")
 def timeline(out: Output, path: str, last: int | None) -> None:
-    """List every flush and compaction: tables and bytes in and out, and the totals after it."""
+    """List every flush and compaction: tables and bytes in and out, and the totals of the keyspace after it."""
     manifest = ManifestFile(path)
     rows = list(timeline_rows(manifest))
     out.rows(rows[-last:] if last else rows, COLUMNS, empty="no tables yet", finding=bool(manifest.problem()))

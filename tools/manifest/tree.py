@@ -1,4 +1,4 @@
-"""The LSM tree as the manifest and the directory describe it. Opens no table."""
+"""The LSM tree of one keyspace as the manifest and the directory describe it. Opens no table."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lsmkv_tool.manifest.reader import read_state
 from lsmkv_tool.render.key_axis import KeyAxis
 
 if TYPE_CHECKING:
-    from lsmkv.version.manifest import ManifestState
-    from lsmkv.version.version import TableMeta
+    from lsmkv.version.manifest import ManifestState, TreeState
+    from lsmkv.version.version import TableMeta, Version
 
 T = TypeVar("T")
 ATTEMPTS = 20
@@ -24,10 +24,28 @@ class Tree:
     directory: Directory
     state: ManifestState
     entries: list[Entry]
+    keyspace: int = 0  # its id
+
+    @property
+    def stored(self) -> TreeState:
+        return self.state.trees[self.keyspace]
+
+    @property
+    def version(self) -> Version:
+        return self.stored.version
 
     @property
     def levels(self) -> Sequence[Sequence[TableMeta]]:
-        return self.state.version.levels
+        return self.version.levels
+
+    @property
+    def all_metas(self) -> list[TableMeta]:
+        """Return the tables of all keyspaces."""
+        return list(self.state.files())
+
+    def has(self, number: int) -> bool:
+        """Return whether a keyspace has the table `number`."""
+        return any(meta.number == number for meta in self.state.files())
 
     @property
     def files(self) -> list[tuple[int, TableMeta]]:
@@ -52,7 +70,7 @@ class Tree:
     @property
     def obsolete(self) -> list[Entry]:
         """Return tables and logs that the manifest no longer needs. The next writable open removes them."""
-        named = {meta.number for meta in self.metas}
+        named = {meta.number for meta in self.all_metas}
         tables = [entry for entry in self.of_kind("table") if entry.number not in named]
         return tables + [entry for entry in self.of_kind("log") if entry.number < self.state.log_number]
 
@@ -63,19 +81,33 @@ class Tree:
         return KeyAxis(key for meta in self.metas for key in (meta.smallest, meta.largest))
 
 
-def load_tree(db: str) -> Tree:
-    return with_tree(db, lambda tree: tree)
+def keyspace_id(state: ManifestState, name: str) -> int:
+    """Return the id of a keyspace, 0 for the name "". Raises KeyspaceError if there is none."""
+    from lsmkv_ext.errors import KeyspaceError
+
+    for keyspace, tree in state.trees.items():
+        if tree.name == name:
+            return keyspace
+    raise KeyspaceError(f"there is no keyspace {name!r}")
 
 
-def with_tree(db: str, compute: Callable[[Tree], T]) -> T:
-    """Return `compute(tree)`. Retry when a running database has removed files that `compute` needs."""
+def load_tree(db: str, keyspace: str = "") -> Tree:
+    return with_tree(db, lambda tree: tree, keyspace)
+
+
+def with_tree(db: str, compute: Callable[[Tree], T], keyspace: str = "") -> T:
+    """Return `compute(tree)` for the keyspace of this name.
+
+    Retry when a running database has removed files that `compute` needs.
+    """
     from lsmkv_ext.errors import CorruptionError
 
     for left in reversed(range(ATTEMPTS)):
         before = _manifest_stamp(db)
         try:
             directory = Directory(db)
-            return compute(Tree(directory, read_state(db), directory.entries()))
+            state = read_state(db)
+            return compute(Tree(directory, state, directory.entries(), keyspace_id(state, keyspace)))
         except (CannotOpen, CorruptionError, FileNotFoundError):
             if not left or _manifest_stamp(db) == before:
                 raise

@@ -26,6 +26,7 @@ PROPERTIES = (
     "max_seq",
     "bits_per_key",
     "ratio",
+    "keyspace",
 )
 
 
@@ -51,6 +52,7 @@ def table_row(out: Output, path: str) -> dict[str, Any]:
             "max_seq": table.max_seq,
             "bits_per_key": table.filter["bits_per_key"],
             "ratio": table.ratio,
+            "keyspace": table.raw.keyspace or None,
         }
 
 
@@ -65,6 +67,7 @@ COLUMNS = [
     num("seq", "max_seq"),
     Column("first key", "smallest"),
     Column("last key", "largest"),
+    optional("keyspace", "keyspace"),
     optional("problem", "problem"),
 ]
 
@@ -72,6 +75,6 @@ COLUMNS = [
 @declare("sst ls", example=("lsmkv-tool sst ls mydb", "lsmkv-tool sst ls table.sst"), key_format=True)
 @click.argument("paths", metavar="DB|FILE...", type=click.Path(), nargs=-1, required=True)
 def ls(out: Output, paths: tuple[str, ...]) -> None:
-    """List tables: sizes, entries, key range, compression, filter bits."""
+    """List tables: sizes, entries, key range, compression, filter bits, and the keyspace they were written for."""
     rows = read_tables(paths, "opening", lambda file: table_row(out, file), lambda row: row["problem"])
     out.rows(rows, COLUMNS, empty="no tables", finding=any(row["problem"] for row in rows))

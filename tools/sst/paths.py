@@ -52,4 +52,4 @@ def in_running_database(path: str) -> bool:
 
 def in_manifest(path: str) -> bool:
     number = parse_name(os.path.basename(path))[1]
-    return load_tree(os.path.dirname(path) or ".").state.version.level_of(number) is not None
+    return load_tree(os.path.dirname(path) or ".").has(number)

@@ -26,7 +26,7 @@ def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
         if "operations" not in record:
             yield {"file": path, "offset": record["offset"], "problem": record["problem"]}
             return
-        for op, key, value, seq in record["operations"]:
+        for op, key, value, seq, keyspace in record["operations"]:
             if limit is not None and n >= limit:
                 return
             n += 1
@@ -35,6 +35,7 @@ def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
                 "offset": record["offset"],
                 "seq": seq,
                 "op": op,
+                "keyspace": keyspace,
                 "key": out.key(key),
                 # The second operand of delete_range is its end key.
                 "value": (out.key if op == "delete_range" else out.value)(value),
@@ -44,14 +45,19 @@ def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
 def operation_text(row: Row) -> str:
     if "problem" in row:
         return f"{row['offset']:>10}  -- {row['problem']}"
-    return "  ".join([f"{row['offset']:>10}", f"{row['seq']:>10}", f"{row['op']:<12}", *present(row, "key", "value")])
+    named = [f"keyspace {row['keyspace']}"] if row["keyspace"] else []
+    place = [f"{row['offset']:>10}", f"{row['seq']:>10}", f"{row['op']:<12}"]
+    return "  ".join([*place, *named, *present(row, "key", "value")])
 
 
 @declare("wal dump", example="lsmkv-tool wal dump mydb --limit 5", key_format=True, value_format=True)
 @path_argument("path", "DB|FILE")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many operations per log.")
 def dump(out: Output, path: str, limit: int | None) -> None:
-    """Print every operation up to the first damage: offset, sequence number, operation, key, value."""
+    """Print every operation up to the first damage: offset, sequence number, operation, key, value.
+
+    An operation of a named keyspace shows the id of it; `manifest summarize` has the names.
+    """
 
     def rows() -> Iterator[Row]:
         for file in log_paths(path):

@@ -86,7 +86,7 @@ def test_rows_can_be_had_more_of_and_none(tmp_path):
         db.set_options(row_cache_size=0)
         before = row_hits(db)
         assert read_often(db, b"k") == b"v" and row_hits(db) == before
-        assert db._engine.counters()["row_bytes"] == 0
+        assert db._engine.counters(db._live)["row_bytes"] == 0
 
 
 def test_a_reader_that_fills_no_cache_fills_no_rows(db):
@@ -106,7 +106,7 @@ def test_rows_stay_within_their_size_and_out_of_the_blocks(tmp_path):
         rng = random.Random(1)
         for _ in range(30_000):
             assert db[b"%d" % rng.randrange(1000)] == bytes(400)
-        assert 0 < db._engine.counters()["row_bytes"] <= size
+        assert 0 < db._engine.counters(db._live)["row_bytes"] <= size
 
 
 def test_single_reads_drive_no_hot_key_out(db):
@@ -167,4 +167,4 @@ def test_hot_keys_find_room_where_there_is_room(tmp_path):
         for key in keys:
             db.get(key)
         assert row_hits(db) - before > 0.95 * len(keys)
-        assert db._engine.counters()["row_bytes"] <= 4 << 20
+        assert db._engine.counters(db._live)["row_bytes"] <= 4 << 20

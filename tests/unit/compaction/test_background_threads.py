@@ -56,7 +56,7 @@ def db(path, monkeypatch):
 def test_a_flush_outlives_a_failed_step(db, monkeypatch, step):
     raised = fail_once(monkeypatch, db._scheduler.status, step)
     if step == "failed":
-        fail_once(monkeypatch, db._jobs, "flush")
+        fail_once(monkeypatch, db._scheduler.flusher, "_write")
     db[b"a"] = b"1"
     db.flush(wait=False)
     wait_until(raised.is_set)
@@ -65,7 +65,7 @@ def test_a_flush_outlives_a_failed_step(db, monkeypatch, step):
     assert within_limit(db.flush) is None
     assert db.background.errors == 1
     assert dict(db) == {b"a": b"1", b"b": b"2"}
-    assert len(db._versions.current.levels[0]) > 0
+    assert len(db._versions.default.current.levels[0]) > 0
 
 
 @pytest.mark.parametrize("error", [MemoryError, OSError, ValueError])
@@ -80,14 +80,15 @@ def test_logs_made_ahead_outlive_a_failed_one(db, monkeypatch, error):
 @pytest.mark.parametrize("step", [("compactions", "next_plan"), ("status", "attempt"), ("claims", "add")])
 def test_compaction_outlives_a_failed_step(db, monkeypatch, step):
     owner, name = step
-    raised = fail_once(monkeypatch, getattr(db._scheduler, owner), name, threads="lsmkv-compact")
+    owners = {"status": db._scheduler.status, "compactions": db._work.compactions, "claims": db._work.claims}
+    raised = fail_once(monkeypatch, owners[owner], name, threads="lsmkv-compact")
     for i in range(db.options.l0_compaction_trigger):
         db[b"%d" % i] = b"1"
         within_limit(db.flush)
     wait_until(raised.is_set)
     wait_until(lambda: within_limit(db._scheduler.wait_idle) is None)
-    assert not db._scheduler.claims.running
-    assert not db._versions.current.levels[0]
+    assert not db._work.claims.running
+    assert not db._versions.default.current.levels[0]
 
 
 def test_the_timer_outlives_a_failed_tick(path, monkeypatch):
@@ -136,14 +137,14 @@ def test_callers_flush_for_themselves_where_no_thread_can_be_started(path, monke
         writer.join(LIMIT)
         assert not writer.is_alive(), "the writer hangs"
         assert failed == []
-        assert len(db._versions.current.levels[0]) > options["l0_stop_trigger"]
+        assert len(db._versions.default.current.levels[0]) > options["l0_stop_trigger"]
         assert "can't start" in db.background.last_error
         patch.undo()
     # Threads can be had again.
     db.flush()
     db._scheduler.wake()
     db._scheduler.wait_idle()
-    assert len(db._versions.current.levels[0]) < options["l0_stop_trigger"]
+    assert len(db._versions.default.current.levels[0]) < options["l0_stop_trigger"]
     assert dict(db) == expected
     assert within_limit(db.close) is None
 
@@ -170,7 +171,7 @@ def test_a_spare_log_outlives_a_failed_memtable(db, monkeypatch):
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_finalizer_that_closes_the_database_inside_its_flush_does_not_wait_for_it(path, monkeypatch, waits):
     db = lsmkv.open(path)
-    flush, raised = db._jobs.flush, []
+    flush, raised = db._scheduler.flusher._write, []
 
     def collect(*arguments):
         # As if the garbage collector ran here.
@@ -181,7 +182,7 @@ def test_a_finalizer_that_closes_the_database_inside_its_flush_does_not_wait_for
                 raised.append(error)
         return flush(*arguments)
 
-    monkeypatch.setattr(db._jobs, "flush", collect)
+    monkeypatch.setattr(db._scheduler.flusher, "_write", collect)
     db[b"a"] = b"1"
     error = within_limit(lambda: db.flush(wait=waits))
     assert error is None or isinstance(error, lsmkv.ClosedError)
@@ -194,7 +195,7 @@ def test_a_finalizer_that_closes_the_database_inside_its_flush_does_not_wait_for
 
 def test_the_error_of_a_flush_reaches_the_caller_that_asked_for_it(db, monkeypatch):
     """If a thread flushed, and failed, before the caller began to wait."""
-    raised = fail_once(monkeypatch, db._jobs, "flush")
+    raised = fail_once(monkeypatch, db._scheduler.flusher, "_write")
     wait = db._scheduler.flusher._wait_until
     failed = lambda: raised.is_set() and "flush" in db._scheduler.status.errors  # noqa: E731
     for name in ("FIRST_PAUSE", "LONGEST_PAUSE"):

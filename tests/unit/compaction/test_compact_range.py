@@ -19,7 +19,7 @@ def test_compaction_drops_what_is_deleted_and_reports_progress(path):
         db.compact_range(progress=lambda done, total: seen.append((done, total)))
         assert seen and seen[-1][0] == seen[-1][1]
         assert all(a <= b for (a, _), (b, _) in itertools.pairwise(seen))
-        version = db._versions.current
+        version = db._versions.default.current
         assert sum(f.deletes + f.range_tombstones for f in version.files()) == 0
         assert sum(f.entries for f in version.files()) == len(db) == 450
         assert not version.levels[0]
@@ -32,7 +32,7 @@ def test_compact_range_leaves_other_ranges(path):
             fill(db, 50, prefix=prefix)
             db.flush()
         db.compact_range(b"m", b"n")
-        version = db._versions.current
+        version = db._versions.default.current
         assert [f.smallest[:1] for f in version.levels[0]] == [b"z", b"a"]
         assert [f.smallest[:1] for f in version.levels[1]] == [b"m"]
 
@@ -42,9 +42,9 @@ def test_compact_in_the_background(path):
         fill(db, 500)
         db.compact_range(wait=False)
         deadline = time.monotonic() + 30
-        while db._versions.current.levels[0] and time.monotonic() < deadline:
+        while db._versions.default.current.levels[0] and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not db._versions.current.levels[0]
+        assert not db._versions.default.current.levels[0]
 
 
 def test_sequential_data_moves_down_without_being_rewritten(path):
@@ -64,7 +64,7 @@ def test_levels_fill_and_stay_in_shape(path):
             db[b"%08d" % (i * 7919 % 20011)] = b"v" * 60
         db.flush()
         db._scheduler.wait_idle()
-        version = db._versions.current
+        version = db._versions.default.current
         assert version.last_level >= 2
         assert version.total_bytes < 1.6 * version.sizes[version.last_level]
         assert db.background.shifts > 0
@@ -83,7 +83,7 @@ def test_a_reader_keeps_the_files_it_reads(path):
         db.compact_range()
         db._scheduler.wait_idle()
         held = {p for p in names(path) if p.endswith(".sst")}
-        live = {filenames.table_name(f.number) for f in db._versions.current.files()}
+        live = {filenames.table_name(f.number) for f in db._versions.default.current.files()}
         assert held > live
         assert len([first, *iterator]) == 1000
         assert len(snapshot[b"key000007"]) == 96

@@ -118,7 +118,7 @@ def fill(db, n=5000, value=b"v"):
     db[key(0)] = value * 20  # a second table of L0: one alone would move down as it is
     db.flush()
     db.compact_range()
-    assert len(db._versions.current.levels[1]) > 3
+    assert len(db._versions.default.current.levels[1]) > 3
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_clear_gives_its_space_back(db, path):
     db.clear()
     db.flush()
     wait_until(lambda: table_bytes(path) == 0)
-    assert not any(db._versions.current.levels)
+    assert not any(db._versions.default.current.levels)
     assert set(db.background.reasons) <= {"manual", "covered", "shrink"}
     assert list(db) == []
 
@@ -156,7 +156,7 @@ def test_a_deleted_range_gives_its_space_back(db, path, monkeypatch):
     before = table_bytes(path)
     db.delete_range(key(100), key(4900))
     db.flush()
-    wait_until(lambda: not any(f.range_tombstones for f in db._versions.current.files()))
+    wait_until(lambda: not any(f.range_tombstones for f in db._versions.default.current.files()))
     wait_until(lambda: table_bytes(path) < before // 10)
     assert list(db) == [key(i) for i in [*range(100), *range(4900, 5000)]]
 
@@ -197,8 +197,8 @@ def test_older_tables_stay_hidden_when_a_table_between_is_dropped(path, tmp_path
         db.flush()
         db.delete_range(key(900), key(1600))
         db.flush()
-        assert [len(level) for level in db._versions.current.levels[:1]] == [2]
-        db._scheduler.claims.suspended -= 1
+        assert [len(level) for level in db._versions.default.current.levels[:1]] == [2]
+        db._work.claims.suspended -= 1
         db._scheduler.wake()
         wait_until(lambda: db.background.drops >= 2)
         keep_still(db)
@@ -220,7 +220,7 @@ def test_compact_range_beside_dropping(db):
         db.compact_range()
         assert list(db) == []
     db._scheduler.wait_idle()
-    assert not any(db._versions.current.levels)
+    assert not any(db._versions.default.current.levels)
 
 
 def test_a_merge_reads_nothing_of_what_it_drops(path):
@@ -228,10 +228,10 @@ def test_a_merge_reads_nothing_of_what_it_drops(path):
     with lsmkv.open(path, **OPTIONS) as db:
         fill(db)
         keep_still(db)
-        (first, *_, last) = db._versions.current.levels[1]
+        (first, *_, last) = db._versions.default.current.levels[1]
         db.delete_range(key(50), key(4950))
         db.flush()
-        for f in db._versions.current.levels[1]:
+        for f in db._versions.default.current.levels[1]:
             if f not in (first, last):
                 with open(path / f"{f.number:06d}.sst", "r+b") as file:
                     file.write(b"\xff" * (f.data_bytes // 2))

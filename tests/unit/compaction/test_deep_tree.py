@@ -8,7 +8,6 @@ import pytest
 import lsmkv
 from lsmkv.compaction.picker import CompactionPlan, PlanKind
 from lsmkv.options import MAX_LEVELS
-from lsmkv.version.edit import VersionEdit
 from lsmkv.version.version import EVERYTHING
 
 DEEP = {
@@ -37,7 +36,7 @@ def fill(db):
         for _ in range(100):
             key = b"%06d" % rng.randrange(10**6)
             db[key] = model[key] = rng.randbytes(100)
-        used |= {level for level, files in enumerate(db._versions.current.levels[1:], 1) if files}
+        used |= {level for level, files in enumerate(db._versions.default.current.levels[1:], 1) if files}
     return model
 
 
@@ -51,7 +50,7 @@ def test_compact_range_reaches_the_last_level_and_ends(db, bounds):
     assert dict(db.items()) == model
     if not bounds:
         db._scheduler.wait_idle()
-        levels = db._versions.current.levels
+        levels = db._versions.default.current.levels
         assert [bool(files) for files in levels] == [False] * LAST + [True]
         assert not any(f.deletes or f.range_tombstones for f in levels[LAST])
 
@@ -68,18 +67,18 @@ def test_every_call_that_walks_the_levels(db):
     model = fill(db)
     db._scheduler.wait_idle()
     db.set_options(bits_per_key=12)
-    assert db.rebuild_filters(LAST) == len(db._versions.current.levels[LAST]) > 0
+    assert db.rebuild_filters(LAST) == len(db._versions.default.current.levels[LAST]) > 0
     db.rebuild_filters()
     assert db.stats().levels[LAST].files > 0
     assert db.property(f"lsmkv.num-files-at-level{LAST}") != "0"
     assert db.property(f"lsmkv.num-files-at-level{LAST + 1}") is None
-    assert db._versions.current.below(LAST, EVERYTHING) == []
+    assert db._versions.default.current.below(LAST, EVERYTHING) == []
     key = min(model)
     assert db.explain(key).found and dict(db.items()) == model
 
 
 def test_both_planes_count_the_same_levels(db):
-    assert len(db._engine.counters()["levels"]) == len(db.stats().levels) == MAX_LEVELS
+    assert len(db._engine.counters(db._live)["levels"]) == len(db.stats().levels) == MAX_LEVELS
     with pytest.raises(ValueError, match=f"level must be from 0 to {LAST}"):
         db.rebuild_filters(MAX_LEVELS)
 
@@ -87,25 +86,25 @@ def test_both_planes_count_the_same_levels(db):
 def test_a_shift_during_a_compaction_loses_no_tombstone(tmp_path, monkeypatch):
     """The compaction took its output level from after the shift and the files below from before it."""
     with lsmkv.open(tmp_path / "db") as db:
-        versions = db._versions
-        db._scheduler.claims.suspended += 1
+        tree = db._tree
+        db._work.claims.suspended += 1
         db[b"a"] = db[b"c"] = b"1"
         db.compact_range()
-        versions.apply(VersionEdit(shift=1))
+        tree.apply(shift=1, reason="")
         db[b"b"] = b"2"
         del db[b"a"]
         db.flush()
-        tables_of, shifts = versions.tables_of, iter([1])
+        tables_of, shifts = tree.tables_of, iter([1])
 
         def shift_once(files):
             for by in shifts:
-                versions.apply(VersionEdit(shift=by))
+                tree.apply(shift=by, reason="")
             return tables_of(files)
 
-        monkeypatch.setattr(versions, "tables_of", shift_once)
-        plan = CompactionPlan(PlanKind.COMPACT, 0, 1, upper=versions.current.levels[0])
-        db._manual.run(lambda version, busy: plan)
-        assert [len(files) for files in versions.current.levels[:4]] == [0, 0, 1, 1]
+        monkeypatch.setattr(tree, "tables_of", shift_once)
+        plan = CompactionPlan(PlanKind.COMPACT, 0, 1, upper=tree.current.levels[0])
+        db._manual().run(lambda version, busy: plan)
+        assert [len(files) for files in tree.current.levels[:4]] == [0, 0, 1, 1]
         assert dict(db.items()) == {b"b": b"2", b"c": b"1"}
 
 

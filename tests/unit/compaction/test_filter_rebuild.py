@@ -21,7 +21,7 @@ def test_rebuild_filters(path):
         assert list(db.filter_debt().values()) == ["bits"]
         assert db.rebuild_filters() == 1
         assert db.filter_debt() == {}
-        (f,) = db._versions.current.files()
+        (f,) = db._versions.default.current.files()
         assert f.millibits == 14000
         assert list(db.items()) == before
         assert db.rebuild_filters() == 0
@@ -43,9 +43,9 @@ def test_a_table_without_keys_owes_no_filter(path):
         keep_still(db)
         db.delete_range(b"a", b"z")
         db.flush()
-        assert [f.entries for f in db._versions.current.levels[0]] == [0]
+        assert [f.entries for f in db._versions.default.current.levels[0]] == [0]
         assert list(db.filter_debt().values()) == ["absent"]
-        assert db._filters.payable() == {}
+        assert db._work.filters.payable() == {}
         assert db.rebuild_filters() == 0
 
 
@@ -62,4 +62,4 @@ def test_a_table_with_many_wasted_reads_is_merged(path):
         db._scheduler.wake()
         db._scheduler.wait_idle()
         assert db.background.reasons["seeks"] == 1
-        assert not db._versions.current.levels[0]
+        assert not db._versions.default.current.levels[0]

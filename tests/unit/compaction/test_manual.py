@@ -11,9 +11,9 @@ import pytest
 from treetext import tree
 
 import lsmkv
-from lsmkv.compaction.jobs import Jobs
-from lsmkv.compaction.manual import CompactRange
+from lsmkv.compaction.manual import CompactRange, ManualWork
 from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, choose
+from lsmkv.compaction.running import RunningJobs
 from lsmkv.compaction.stalls import Pressure
 from lsmkv.errors import SyncError
 from lsmkv.version.version import EVERYTHING, KeyRange
@@ -22,14 +22,14 @@ from lsmkv.version.version import EVERYTHING, KeyRange
 def test_what_its_flush_leaves_is_compacted_by_the_caller_and_not_before_in_the_background(tmp_path, monkeypatch):
     """One thread of the background took it, and the caller of compact_range waited for that one."""
     with lsmkv.open(tmp_path / "db", l0_compaction_trigger=2) as db:
-        scheduler, claims = db._scheduler, []
-        claim = scheduler.claims.add
+        running, claims = db._work.claims, []
+        claim = running.add
 
         def noted(plan):
             claims.append(threading.current_thread().name)
             return claim(plan)
 
-        monkeypatch.setattr(scheduler.claims, "add", noted)
+        monkeypatch.setattr(running, "add", noted)
         flush = db.flush
         monkeypatch.setattr(db, "flush", lambda: (flush(), time.sleep(0.2)))
         db[b"a"] = b"1"
@@ -37,7 +37,7 @@ def test_what_its_flush_leaves_is_compacted_by_the_caller_and_not_before_in_the_
         db[b"a"] = b"2"
         db.compact_range()
         assert claims and not claims[0].startswith("lsmkv-compact")
-        assert scheduler.claims.suspended == 0
+        assert running.suspended == 0
 
 
 def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypatch):
@@ -48,15 +48,15 @@ def test_a_compaction_that_could_not_begin_holds_nothing_back(tmp_path, monkeypa
         monkeypatch.setattr(db, "flush", fails)
         with pytest.raises(OSError, match="no room"):
             db.compact_range()
-        assert db._scheduler.claims.suspended == 0
+        assert db._work.claims.suspended == 0
         monkeypatch.undo()
         db.compact_range()
         db.compact_range(b"a", b"b", wait=False)
         db._scheduler.wait_idle()
         db[b"a"] = b"1"
-        db._manual.pause_compaction()  # and forgotten, as by an interrupt right behind it
+        db._manual().pause_compaction()  # and forgotten, as by an interrupt right behind it
         db._scheduler.wait_idle()
-        assert db._scheduler.claims.suspended == 0
+        assert db._work.claims.suspended == 0
 
 
 def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monkeypatch):
@@ -71,8 +71,8 @@ def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monk
                 time.sleep(0.001)
         return run_plan(self, plan, job)
 
-    run_plan = Jobs._run_plan
-    monkeypatch.setattr(Jobs, "_run_plan", run_late)
+    run_plan = RunningJobs.run_plan
+    monkeypatch.setattr(RunningJobs, "run_plan", run_late)
     path = tmp_path / "db"
     with lsmkv.open(path, l0_compaction_trigger=2) as db:
         for low in (0, 300):
@@ -86,14 +86,14 @@ def test_compact_range_supersedes_a_compaction_whose_work_it_does(tmp_path, monk
         assert db.background.errors == 0
         assert len(db) == 900
         db[b"a"] = b"1"  # no harm was done
-        numbers = {f"{f.number:06d}.sst" for f in db._versions.current.files()}
+        numbers = {f"{f.number:06d}.sst" for f in db._versions.default.current.files()}
         wait_until(lambda: {p.name for p in path.glob("*.sst")} == numbers)
     assert lsmkv.verify(path)
 
 
 def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monkeypatch):
     superseded = []
-    monkeypatch.setattr(Jobs, "supersede", lambda self, plan: superseded.append(plan))
+    monkeypatch.setattr(RunningJobs, "supersede", lambda self, plan: superseded.append(plan))
     begun, go_on = threading.Event(), threading.Event()
 
     def run_late(self, plan, job):
@@ -102,8 +102,8 @@ def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monk
             go_on.wait(10)
         return run_plan(self, plan, job)
 
-    run_plan = Jobs._run_plan
-    monkeypatch.setattr(Jobs, "_run_plan", run_late)
+    run_plan = RunningJobs.run_plan
+    monkeypatch.setattr(RunningJobs, "run_plan", run_late)
     with lsmkv.open(tmp_path / "db", l0_compaction_trigger=2) as db:
         for low in (0, 300):
             for n in range(low, low + 600):
@@ -119,43 +119,43 @@ def test_compact_range_of_a_part_leaves_a_larger_compaction_alone(tmp_path, monk
 @pytest.fixture
 def superseded(monkeypatch):
     """Collects the superseded automatic plans. After ten it supersedes none, which ends a livelock."""
-    plans, supersede = [], Jobs.supersede
+    plans, supersede = [], RunningJobs.supersede
 
     def count(self, plan):
         plans.append(plan)
         if len(plans) <= 10:
             supersede(self, plan)
 
-    monkeypatch.setattr(Jobs, "supersede", count)
+    monkeypatch.setattr(RunningJobs, "supersede", count)
     return plans
 
 
 def test_a_superseded_compaction_does_not_claim_its_table_again(tmp_path, monkeypatch, superseded):
     """`compact_range` goes on only after the automatic thread has made its next choice."""
-    run_plan = Jobs._run_plan
+    run_plan = RunningJobs.run_plan
 
     def run_until_superseded(self, plan, job):
         if plan.reason != MANUAL:
             wait_until(lambda: any(other is plan for other in superseded))
         return run_plan(self, plan, job)
 
-    monkeypatch.setattr(Jobs, "_run_plan", run_until_superseded)
+    monkeypatch.setattr(RunningJobs, "run_plan", run_until_superseded)
     with lsmkv.open(tmp_path / "db", max_background_jobs=1) as db:
-        scheduler, looked_at = db._scheduler, [None]
-        next_plan, run, wait_change = scheduler.compactions.next_plan, db._manual.run, scheduler.wait_change
+        scheduler, work, looked_at = db._scheduler, db._work, [None]
+        next_plan, run, wait_change = work.compactions.next_plan, ManualWork.run, scheduler.wait_change
 
         def looking():
             plan = next_plan()
             if plan is None:
-                looked_at[0] = db._versions.current
+                looked_at[0] = db._versions.default.current
             return plan
 
         def chosen(result=None):
-            wait_until(lambda: scheduler.claims.running or looked_at[0] is db._versions.current)
+            wait_until(lambda: work.claims.running or looked_at[0] is db._versions.default.current)
             return result
 
-        monkeypatch.setattr(scheduler.compactions, "next_plan", looking)
-        monkeypatch.setattr(db._manual, "run", lambda *a: chosen(run(*a)))
+        monkeypatch.setattr(work.compactions, "next_plan", looking)
+        monkeypatch.setattr(ManualWork, "run", lambda *a: chosen(run(*a)))
         monkeypatch.setattr(scheduler, "wait_change", lambda *a: chosen(wait_change(*a)))
         fill_and_delete_half(db, 1000)
         db.compact_range()
@@ -180,27 +180,27 @@ def fill_and_delete_half(db, count, size=100):
 
 
 def steps_of(db, span=EVERYTHING):
-    return CompactRange(db._scheduler, span, db._manual.pause_compaction())
+    return CompactRange(db._scheduler.status, db._tree, span, db._manual().pause_compaction())
 
 
 def pick(steps, version, busy):
-    with steps._scheduler.versions.lock:
+    with steps._tree.versions.lock:
         return steps.pick(version, busy)
 
 
 def test_while_compact_range_waits_only_what_conflicts_with_its_step_is_held_back(tmp_path):
     with lsmkv.open(tmp_path / "db") as db:
-        scheduler = db._scheduler
+        claims = db._work.claims
         version = tree("L1: 1[a-c]/9d 2[x-z]/9d\nL2: 3[a-d] 4[w-z]/9d")
         running = CompactionPlan(PlanKind.COMPACT, 2, 2, upper=version.levels[2][:1], reason="running")
         steps = steps_of(db, KeyRange(b"a", b"e"))
         assert pick(steps, version, [running]) is None
         assert str(steps.wanted) == "compact L1->L2 [1 + 3] manual"
-        held = [plan for plan, _ in scheduler.claims.wanted.values()]
-        assert held == [steps.wanted] and scheduler.claims.suspended == 0
+        held = [plan for plan, _ in claims.wanted.values()]
+        assert held == [steps.wanted] and claims.suspended == 0
         assert str(choose(version, db.options, held)) == "compact L1->L2 [2 + 4] tombstones"
         assert pick(steps, version, []) == held[0]
-        assert not scheduler.claims.wanted
+        assert not claims.wanted
 
 
 def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_turn(tmp_path):
@@ -226,20 +226,20 @@ def test_stopped_writers_get_their_merge_of_l0_and_compact_range_its_step_in_tur
 
 def test_a_merge_of_l0_that_stopped_writers_wait_for_is_not_superseded(tmp_path, superseded):
     with lsmkv.open(tmp_path / "db") as db:
-        scheduler = db._scheduler
+        scheduler, claims = db._scheduler, db._work.claims
         version = tree("L0: 9[a-z]\nL1: 1[a-c]")
         l0, l1 = version.levels[:2]
         merge = CompactionPlan(PlanKind.COMPACT, 0, 1, upper=l0, lower=l1, reason="l0 count")
         wanted = CompactionPlan(PlanKind.COMPACT, 1, 2, upper=l1, reason=MANUAL)
         with scheduler.versions.lock:
-            scheduler.claims.add(merge)
+            claims.add(merge)
             for stopped in (True, False):
                 scheduler.status.stalls.pressure = Pressure(0, stopped)
-                db._manual._wait_unblocked(wanted, EVERYTHING)
+                db._manual()._wait_unblocked(wanted, EVERYTHING)
                 assert len(superseded) == (not stopped)
-            scheduler.claims.running.clear()
+            claims.running.clear()
             scheduler.status.stalls.pressure = Pressure(0, False)
-            scheduler.jobs.forget(merge)
+            scheduler.running.forget(merge)
 
 
 def test_several_compact_ranges_beside_writers_that_are_stopped_again_and_again(tmp_path):
@@ -275,7 +275,7 @@ def test_several_compact_ranges_beside_writers_that_are_stopped_again_and_again(
             finally:
                 ended.set()
             writer.result(60)
-        assert db._scheduler.claims.suspended == 0 and not db._scheduler.claims.wanted
+        assert db._work.claims.suspended == 0 and not db._work.claims.wanted
         assert dict(db.items()) == model
         assert db.background.errors == 0
 
@@ -299,7 +299,7 @@ def test_an_error_of_a_superseded_compaction_is_raised(tmp_path, error):
 
     with lsmkv.open(tmp_path / "db") as db:
         plan = CompactionPlan(PlanKind.COMPACT, 0, 1)
-        db._scheduler.jobs.supersede(plan)
+        db._scheduler.running.supersede(plan)
         with pytest.raises(type(error)):
-            db._scheduler.jobs._run_plan(plan, Failing())
-        db._scheduler.jobs.forget(plan)
+            db._scheduler.running.run_plan(plan, Failing())
+        db._scheduler.running.forget(plan)

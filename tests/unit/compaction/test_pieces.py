@@ -68,7 +68,7 @@ def test_answers_are_those_of_a_whole_compaction(tmp_path, in_pieces, seed):
 def test_a_piece_that_fails_leaves_the_earlier_ones_in_place(tmp_path, in_pieces, monkeypatch):
     replace = Jobs._replace
     with lsmkv.open(tmp_path / "db", **TINY) as db:
-        pause = db._manual.pause_compaction()  # only this test compacts
+        pause = db._manual().pause_compaction()  # only this test compacts
         for part in range(2):
             for i in range(1000):
                 db[b"%04d" % (i * 7 % 1000)] = b"%d" % part + os.urandom(100)  # each table of L0 spans all keys
@@ -90,5 +90,5 @@ def test_a_piece_that_fails_leaves_the_earlier_ones_in_place(tmp_path, in_pieces
         assert dict(db.items()) == expected
         db.compact_range()
         assert dict(db.items()) == expected
-        assert not db._versions.current.levels[0]
+        assert not db._versions.default.current.levels[0]
         pause.release()

@@ -102,7 +102,7 @@ def test_closing_ends_a_manual_compaction(tmp_path):
 
     thread = threading.Thread(target=compact)
     thread.start()
-    while not db._jobs.progress() and thread.is_alive():
+    while not db._scheduler.running.progress() and thread.is_alive():
         time.sleep(0)
     db.close()
     thread.join()
@@ -120,9 +120,9 @@ def test_an_idle_database_merges_the_last_table_of_l0_if_that_is_worth_it(tmp_pa
         for i in range(0, 4000, 4000 // young):
             db[b"%06d" % i] = b"new%d" % i
         db.flush()
-        assert merged or not l0_worth_merging(db._versions.current, db.options)
+        assert merged or not l0_worth_merging(db._versions.default.current, db.options)
         deadline = time.monotonic() + 60
-        while merged and db._versions.current.levels[0] and time.monotonic() < deadline:
+        while merged and db._versions.default.current.levels[0] and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert [len(files) for files in db._versions.current.levels[:2]] == ([0, 1] if merged else [1, 1])
+        assert [len(files) for files in db._versions.default.current.levels[:2]] == ([0, 1] if merged else [1, 1])
         assert db[b"000000"] == b"new0"

@@ -29,7 +29,7 @@ def test_scans_count_what_they_read(tmp_path):
         db.flush()
         db.reset_stats()
         assert sum(1 for _ in db.items()) == 5000
-        counters = db._engine.counters()
+        counters = db._engine.counters(db._live)
         assert counters["disk_reads"] > 0
         assert counters["disk_bytes"] > 0
         assert counters["nexts"] == 5000

@@ -36,7 +36,7 @@ def test_an_open_stops_writers_if_l0_is_over_its_trigger(path):
     with lsmkv.open(path, l0_compaction_trigger=3, l0_slowdown_trigger=4, l0_stop_trigger=5) as db:
         assert db.stats().stalls.stops == 1
         db.put(b"k", b"v")
-        assert len(db._versions.current.levels[0]) < 5
+        assert len(db._versions.default.current.levels[0]) < 5
 
 
 def test_a_close_ends_the_delay_of_a_large_write(path):
@@ -97,7 +97,7 @@ def test_writers_do_not_wait_for_a_compaction_that_cannot_be(tmp_path):
         for i in range(10):
             db[b"b%d" % i] = b"v"
             db.flush()
-        assert len(db._versions.current.levels[0]) > 4
+        assert len(db._versions.default.current.levels[0]) > 4
         assert db[b"b9"] == b"v"
         assert db.background.errors >= 1
         assert victim.name in db.background.last_error

@@ -208,7 +208,7 @@ def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_subcomp
         for round_ in range(3):
             fill(round_)
         while db.stats().levels[0].files:
-            db._manual.wait_change()
+            db._manual().wait_change()
         assert asked and set(asked) == {1}
         fill(3)
         db.compact_range()

@@ -16,7 +16,7 @@ def start_and_hold(db, work):
     db._engine.set_stopped(True)
     thread = threading.Thread(target=work)
     thread.start()
-    while not db._engine.counters()["stops"]:
+    while not db._engine.counters(db._live)["stops"]:
         time.sleep(0.001)
     return thread
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 
 import pytest
 from databases import fill
@@ -14,6 +15,7 @@ from databases import fill
 import lsmkv
 from lsmkv import log_supply
 from lsmkv.compaction import subcompaction
+from lsmkv.version.version_set import VersionSet
 
 
 def test_close_is_final_and_idempotent(path):
@@ -79,13 +81,13 @@ def test_closing_creates_no_log(path, wal, monkeypatch):
     monkeypatch.setattr(log_supply, "new_log", lambda *arguments: made.append(arguments) or new_log(*arguments))
     db = lsmkv.open(path, wal=wal)
     db[b"key"] = b"value"
-    flush = db._jobs.flush
+    flush = db._scheduler.flusher._write
 
     def slow_flush(*arguments):
         time.sleep(0.1)  # in which the thread that makes logs ahead would make one
         return flush(*arguments)
 
-    monkeypatch.setattr(db._jobs, "flush", slow_flush)
+    monkeypatch.setattr(db._scheduler.flusher, "_write", slow_flush)
     db.close()
     assert len(made) == 1  # the one that the next open finds
 
@@ -264,3 +266,66 @@ def test_a_close_that_failed_halfway_leaves_the_database_unlocked(path, monkeypa
     assert db.closed
     with lsmkv.open(path) as again:
         assert dict(again) == {b"a": b"1"}
+
+
+def test_a_database_that_is_gone_leaves_nothing_to_the_garbage_collector(path):
+    """Its block cache and its open tables would stay until a collection."""
+    with lsmkv.open(path) as db:
+        db[b"a"] = b"1"
+        db.keyspace("users")[b"a"] = b"1"
+        db.flush()
+        db.stats()
+    gc.collect()
+    gc.disable()
+    try:
+        for mode in ("w", "r"):
+            db = lsmkv.open(path, mode)
+            db.stats()
+            db.refresh()
+            left = [weakref.ref(part) for part in (db, db._versions, db._scheduler)]
+            db.close()
+            del db
+            assert [part() for part in left] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_a_database_in_a_cycle_is_flushed_when_it_is_collected(path):
+    db = lsmkv.open(path, wal=None)
+    db[b"a"] = b"1"
+    db.keyspace("users")[b"a"] = b"2"
+    db.itself = [db]
+    del db
+    with pytest.warns(ResourceWarning):
+        gc.collect()
+    with lsmkv.open(path) as db:
+        assert dict(db) == {b"a": b"1"}
+        assert dict(db.keyspace("users")) == {b"a": b"2"}
+
+
+def test_a_failed_open_leaves_nothing_to_the_garbage_collector(path, monkeypatch):
+    with lsmkv.open(path) as db:
+        db[b"a"] = b"1"
+    made = []
+
+    class Watched(VersionSet):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(weakref.ref(self))
+
+    def fail(*_):
+        raise lsmkv.CorruptionError("injected")
+
+    monkeypatch.setattr("lsmkv.recovery.stored_state.VersionSet", Watched)
+    for mode, step in [("w", "open_writer._start"), ("w", "stored_state.open_table"), ("r", "open_reader._read_logs")]:
+        gc.collect()
+        gc.disable()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(f"lsmkv.recovery.{step}", fail)
+                with pytest.raises(lsmkv.CorruptionError):
+                    lsmkv.open(path, mode)
+            # The error may refer to itself, and then keeps the version set.
+            assert made and not any(left.tables or left.trees for left in (ref() for ref in made) if left is not None)
+        finally:
+            gc.enable()

@@ -77,7 +77,7 @@ def test_set_options_takes_effect_on_new_tables(path):
         db.set_options(bits_per_key=20, block_cache_size=1 << 20)
         fill(db, 100)
         db.flush()
-        assert [f.millibits for f in db._versions.current.levels[0]] == [20000, 10000]
+        assert [f.millibits for f in db._versions.default.current.levels[0]] == [20000, 10000]
         with pytest.raises(lsmkv.OptionError, match="wal"):
             db.set_options(wal=None)
         assert lsmkv.Options.decode((path / "OPTIONS").read_bytes()).bits_per_key == 20.0

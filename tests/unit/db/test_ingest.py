@@ -52,16 +52,16 @@ def test_writes_around_ingests_come_back_from_the_log(path, tmp_path, wal):
 
 def test_ingest_goes_as_deep_as_it_can_and_moves(path, tmp_path):
     with lsmkv.open(path) as db:
-        db._scheduler.claims.suspended += 1
+        db._work.claims.suspended += 1
         fill_with(db)
         db.compact_range()
         free = write_sst(tmp_path / "free.sst", [(b"zzz", b"1")])
         covering = write_sst(tmp_path / "covering.sst", [(b"key000001", b"2")])
         db.ingest([free, covering], move=True)
         assert not free.exists() and not covering.exists()
-        assert [len(files) for files in db._versions.current.levels[:2]] == [2, 1]
+        assert [len(files) for files in db._versions.default.current.levels[:2]] == [2, 1]
         db.ingest([write_sst(tmp_path / "alone.sst", [(b"zzzz", b"1")])])
-        assert [len(files) for files in db._versions.current.levels[:2]] == [2, 2]
+        assert [len(files) for files in db._versions.default.current.levels[:2]] == [2, 2]
         assert db[b"zzz"] == b"1" and db[b"key000001"] == b"2"
 
 

@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+import threading
 import weakref
 
+import pytest
+
+import lsmkv
+from lsmkv_ext.port.finalization import RLock
 from lsmkv_ext.port.uninterruptible import uninterruptible
 
 
@@ -111,7 +116,7 @@ for call in calls:
             interrupted += 1
         assert not any(lock._is_owned() for lock in locks), call
 db._scheduler.wait_idle()
-assert db._scheduler.claims.suspended == 0 and not db._scheduler.claims.wanted
+assert db._work.claims.suspended == 0 and not db._work.claims.wanted
 db.close()
 assert lockfile._guard.acquire(timeout=10)
 print(interrupted)
@@ -154,3 +159,48 @@ print(uninterruptible(lambda: "done"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
     assert done.stdout == "done\n"
+
+
+@pytest.mark.parametrize("name", [None, "users"])
+def test_the_main_thread_takes_no_lock_itself(tmp_path, monkeypatch, name):
+    """An interrupt could come between the lock and the block that releases it."""
+    taken = []
+
+    class Watched(RLock):
+        def __enter__(self):
+            if threading.current_thread() is threading.main_thread():
+                taken.append(sys._getframe(1).f_code.co_qualname)
+            return super().__enter__()
+
+    monkeypatch.setattr("lsmkv.version.version_set.RLock", Watched)
+    monkeypatch.setattr("lsmkv.version.version_set.CommitLock", Watched)
+    with lsmkv.SSTWriter(tmp_path / "a.sst") as writer:
+        writer.put(b"a", b"1")
+    with lsmkv.open(tmp_path / "db") as db:
+        space = db if name is None else db.keyspace(name)
+        space[b"k"] = b"v"
+        calls = [
+            space.flush,
+            space.stats,
+            space.filter_debt,
+            space.rebuild_filters,
+            space.approximate_len,
+            space.approximate_size,
+            space._on_seek_debt,
+            space.compact_range,
+            space.sync,
+            lambda: space.property("lsmkv.levels"),
+            lambda: space.set_options(bits_per_key=12),
+            lambda: space.ingest([tmp_path / "a.sst"]),
+            lambda: space.explain(b"k"),
+            lambda: db.keyspace("other", bits_per_key=12),
+            lambda: db.drop_keyspace("other"),
+            lambda: db.checkpoint(tmp_path / "checkpoint"),
+            db.keyspaces,
+            db.reset_stats,
+            db.refresh,
+            space.snapshot,
+        ]
+        for call in calls:
+            call()
+    assert taken == []

@@ -207,7 +207,7 @@ def test_a_table_iterator_in_a_cycle_outlived_its_table(tmp_path):
 
 def fill_memtable(db):
     """The next write rotates."""
-    while db._engine.active.used_bytes < db._engine.active.capacity:
+    while db._engine.active.used_bytes < db._engine.capacity:
         db.put(b"fill", b"f" * 4000)
 
 

@@ -43,7 +43,7 @@ def test_a_log_goes_into_as_many_memtables_as_are_wanted(path):
     replay, taken, pieces = LogReplay(path, NUMBER, found["bytes"]), 0, []
     while not replay.done:
         pieces.append(Memtable(1, 4096))
-        replay.fill(pieces[-1], 5000)
+        replay.fill({0: pieces[-1]}, 1, 5000)
         assert replay.taken > taken
         taken = replay.taken
     assert len(pieces) > 5
@@ -68,4 +68,4 @@ def test_a_log_that_changed_since_its_check_is_corrupt(path):
     data[found["bytes"] - 1] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match="changed while it was read"):
-        LogReplay(path, NUMBER, found["bytes"]).fill(Memtable(1, 4096), 1 << 20)
+        LogReplay(path, NUMBER, found["bytes"]).fill({0: Memtable(1, 4096)}, 1, 1 << 20)

@@ -60,7 +60,7 @@ def to_levels(db):
     db[key(0)] = b"v"  # a second table of L0: a single one would move down as it is
     db.flush()
     db.compact_range()
-    assert len(db._versions.current.levels[1]) > 3
+    assert len(db._versions.default.current.levels[1]) > 3
 
 
 PLACES = pytest.mark.parametrize("place", [to_memtable, to_l0, to_levels])
@@ -235,13 +235,11 @@ def test_a_newer_table_of_a_level_is_not_skipped(path, model):
 
 def _replace_in_l1(db, number, first, last):
     """Puts a table in the place of those of L1 that it overlaps, newer than all else."""
-    from lsmkv.version.edit import VersionEdit
-
-    versions = db._versions
+    versions, tree = db._versions, db._tree
     seq = versions.engine.last_seq + 1
     table = versions.open_table(number, seq)
-    gone = [f.number for f in versions.current.levels[1] if f.largest >= first and f.smallest <= last]
-    versions.apply(VersionEdit(removed=tuple(gone), added=((1, table.meta),), last_seq=seq), [table])
+    gone = [f.number for f in tree.current.levels[1] if f.largest >= first and f.smallest <= last]
+    tree.apply([table], reason="", last_seq=seq, removed=tuple(gone), added=((1, table.meta),))
 
 
 @PLACES
@@ -249,7 +247,7 @@ def test_a_range_that_ends_with_a_table(db, model, place):
     """Its stop is not part of the range, its start is."""
     put(db, model, range(N))
     place(db)
-    tables = db._versions.current.levels[1] or db._versions.current.levels[0]
+    tables = db._versions.default.current.levels[1] or db._versions.default.current.levels[0]
     ends = [key(N - 1), *(f.largest for f in tables)]
     starts = [key(0), *(f.smallest for f in tables)]
     for start, stop in itertools.product(starts[:3], ends[:3]):

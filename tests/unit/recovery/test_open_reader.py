@@ -89,7 +89,7 @@ def test_refresh_beside_a_busy_writer(path, name):
 def replaced_under(path, **options):
     """A reader whose tables the writer has removed since, and the writer."""
     db = lsmkv.open(path, l0_compaction_trigger=30, l0_slowdown_trigger=30)
-    db._scheduler.claims.suspended += 1  # an idle database would merge its L0 meanwhile
+    db._work.claims.suspended += 1  # an idle database would merge its L0 meanwhile
     for part in range(20):
         fill_with(db, 20, part * 20)
         db.flush()
@@ -217,7 +217,7 @@ def test_a_database_made_anew_in_the_middle_of_a_refresh_is_not_mixed_with_the_o
 
     def make(*values):
         with lsmkv.open(path, "n", wal=None) as db:
-            db._scheduler.claims.suspended += 1
+            db._work.claims.suspended += 1
             for value in values:
                 fill_with(db, 10, value=value)
                 db.flush()

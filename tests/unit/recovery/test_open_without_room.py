@@ -97,7 +97,7 @@ def test_pieces_of_one_log_keep_it_until_all_are_flushed(killed, full_disk, monk
     full_disk.undo()
     # One by one, as on a disk that has little room.
     while db._engine.immutables:
-        db._jobs.flush(db._engine.immutables[-1:])
+        db._scheduler.flusher._write(db._engine.unflushed[-1:])
         copy = path.with_name(f"copy {len(db._engine.immutables)}")
         shutil.copytree(path, copy)
         with lsmkv.open(copy, **OPTIONS) as again:

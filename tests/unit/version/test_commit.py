@@ -311,7 +311,7 @@ def test_a_flush_keeps_the_log_of_every_memtable_that_waits(path, monkeypatch):
     """Memtables that are rotated out while the flush runs are not in its table."""
     with lsmkv.open(path, max_write_buffers=8) as db:
         versions, engine = db._versions, db._engine
-        write, apply = db._jobs.write_memtables, versions.apply
+        write, apply = db._work.jobs.write_memtables, versions.apply
         seen = []
 
         def write_and_rotate(*args, **kwargs):
@@ -331,7 +331,7 @@ def test_a_flush_keeps_the_log_of_every_memtable_that_waits(path, monkeypatch):
             apply(*args, **kwargs)
             seen.append((versions.state.log_number, min(memtable.number for memtable in engine.memtables)))
 
-        monkeypatch.setattr(db._jobs, "write_memtables", write_and_rotate)
+        monkeypatch.setattr(db._work.jobs, "write_memtables", write_and_rotate)
         monkeypatch.setattr(versions, "apply", watch)
         db[b"a"] = b""
         db.flush()

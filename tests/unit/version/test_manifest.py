@@ -9,10 +9,12 @@ from lsmkv import files
 from lsmkv.errors import CorruptionError, Error, IOError, SyncError
 from lsmkv.filenames import manifest_path
 from lsmkv.version import current, manifest, version_set
-from lsmkv.version.edit import VersionEdit
-from lsmkv.version.manifest import HEAD_BYTES, ManifestWriter, read_manifest
+from lsmkv.version.edit import TreeEdit, VersionEdit
+from lsmkv.version.manifest import HEAD_BYTES, LATEST_FORMAT, ManifestWriter, read_manifest
 
-FIRST = VersionEdit(seed=77, next_file=10, last_seq=5, log_number=3, added=((1, parse_file("1[a-z]")),))
+FIRST = VersionEdit(
+    seed=77, next_file=10, last_seq=5, log_number=3, trees=(TreeEdit(added=((1, parse_file("1[a-z]")),)),)
+)
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def directory(tmp_path):
 
 
 def filled(directory, *edits, number=4):
-    writer = ManifestWriter.create(directory, number, FIRST)
+    writer = ManifestWriter.create(directory, number, FIRST, LATEST_FORMAT)
     for edit in edits:
         writer.append(edit)
     writer.close()
@@ -29,19 +31,19 @@ def filled(directory, *edits, number=4):
 
 
 def test_state_comes_back(directory):
-    filled(directory, VersionEdit(last_seq=9, added=((0, parse_file("11[c-d]")),)), VersionEdit(log_number=8))
+    filled(directory, VersionEdit.of(last_seq=9, added=((0, parse_file("11[c-d]")),)), VersionEdit(log_number=8))
     state = read_manifest(directory, 4)
     assert (state.seed, state.next_file, state.last_seq, state.log_number) == (77, 10, 9, 8)
-    assert show(state.version) == "L0: 11 | L1: 1"
+    assert show(state.trees[0].version) == "L0: 11 | L1: 1"
     assert (state.records, state.torn_bytes) == (3, 0)
 
 
 def test_snapshot_edit_makes_the_same_state(directory):
-    filled(directory, VersionEdit(last_seq=9, added=((0, parse_file("11[c-d]")),)))
+    filled(directory, VersionEdit.of(last_seq=9, added=((0, parse_file("11[c-d]")),)))
     state = read_manifest(directory, 4)
-    ManifestWriter.create(directory, 5, manifest.snapshot_edit(state, "open", 1)).close()
+    ManifestWriter.create(directory, 5, manifest.snapshot_edit(state, "open", 1), LATEST_FORMAT).close()
     again = read_manifest(directory, 5)
-    assert (again.version, again.last_seq, again.seed) == (state.version, 9, 77)
+    assert (again.trees, again.last_seq, again.seed) == (state.trees, 9, 77)
 
 
 def test_the_head_has_nothing_odd(directory):
@@ -96,7 +98,7 @@ def test_every_truncation_of_synced_bytes_is_refused(directory):
 
 
 def test_wrong_number_and_edit_that_does_not_fit(directory):
-    filled(directory, VersionEdit(removed=(99,)))
+    filled(directory, VersionEdit.of(removed=(99,)))
     with pytest.raises(CorruptionError, match="99 is not in the version"):
         read_manifest(directory, 4)
     os.rename(manifest_path(directory, 4), manifest_path(directory, 6))
@@ -105,7 +107,7 @@ def test_wrong_number_and_edit_that_does_not_fit(directory):
 
 
 def test_nothing_is_appended_behind_a_failed_record(directory):
-    writer = ManifestWriter.create(directory, 4, FIRST)
+    writer = ManifestWriter.create(directory, 4, FIRST, LATEST_FORMAT)
     # A descriptor that refuses writes, as a full disk does.
     real = writer._fd
     writer._fd = os.open(os.devnull, os.O_RDONLY)

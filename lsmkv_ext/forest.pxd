@@ -1,0 +1,36 @@
+# The trees of a database, one for each keyspace. A rotation and a manifest edit may concern several of them: everything that can
+# fail comes first, then all change at once.
+#
+# A manifest edit is prepared, made durable, then published. A rotation in between adds its memtables to the current and to the
+# prepared states. All of this runs under VersionSet.lock; a rotation, and an edit that creates or drops a keyspace, also hold the
+# writer's turn.
+#
+# GIL-protected: every field. `slots` is also read by a large batch without the GIL, which holds the writer's turn.
+
+from libc.stdint cimport uint64_t
+
+from lsmkv_ext.memtable.slots cimport MemSlots
+from lsmkv_ext.tree cimport Tree
+
+
+cdef class Forest:
+    cdef readonly Tree default
+    cdef readonly list trees        # in ascending order of keyspaces. Replaced, never changed
+    cdef MemSlots slots             # their active memtables
+    cdef uint64_t changes           # of the states and the trees: rotations and edits
+    cdef uint64_t transactions      # that live
+    cdef uint64_t oldest_read       # no transaction reads at a smaller sequence number
+    # From prepare to publish.
+    cdef list next_trees            # None: nothing is prepared
+    cdef MemSlots next_slots       # only if the edit creates or drops a keyspace
+
+    cdef int replace(self, list trees, object states) except -1
+    cdef int prepare(self, list trees, dict levels, object drop, uint64_t ingested_seq) except -1
+    cdef int publish(self) noexcept
+    cdef int discard(self) noexcept
+    cdef int rotate(self, dict memtables, uint64_t number) except -1
+    cdef int begin_transaction(self, uint64_t snapshot) noexcept
+    cdef int end_transaction(self) noexcept
+    cdef int close(self) noexcept
+    cdef uint64_t oldest_number(self, bint prepared)
+    cdef uint64_t buffered(self) noexcept
