@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import lsmkv
-from lsmkv.compaction import scheduler
+from lsmkv.compaction import automatic
 
 from .allocfault import CONTROLS
 
@@ -52,7 +52,7 @@ class Scenario:
 
     def setup(self) -> None:
         """Before allocations fail."""
-        scheduler.IDLE_SECONDS = 3600.0  # on a busy machine, a merge of L0 by the idle database would come first
+        automatic.IDLE_SECONDS = 3600.0  # on a busy machine, a merge of L0 by the idle database would come first
         self.db = lsmkv.open(self.path, **self.options)
         for generation in range(3):
             self.write(generation)
