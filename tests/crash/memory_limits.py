@@ -25,8 +25,8 @@ def write_within(folder: str, book: str, options: dict[str, Any], room: int, see
     counts = {"written": 0, "refused": 0}
     db = lsmkv.open(folder, **options)
     with open(book, "ab", buffering=0) as file:
-        limit = _address_space() + room
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + room, most))
         for number in range(4 * KEYS):
             key = rng.randrange(KEYS)
             _attempt(counts, lambda key=key, number=number: _put(db, file, key, number))
@@ -36,6 +36,8 @@ def write_within(folder: str, book: str, options: dict[str, Any], room: int, see
             db.close()
         except (MemoryError, lsmkv.Error):
             counts["refused"] += 1
+        # The report takes memory too.
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     return counts
 
 
