@@ -7,6 +7,7 @@
 #
 # GIL-protected: every field, and the check together with the write
 
+from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
 from lsmkv_ext.batch cimport WriteBatch
@@ -31,10 +32,13 @@ cdef class TransactionBase(SnapshotBase):
     cdef list reads             # [(tree, key)]
     cdef list ranges            # [ReadRange]
     cdef Position* positions    # of the trees in `states`, in their order; owned
-    cdef bint live              # counted in the forest
+    # The forest in which it is counted as live, or NULL. An owned reference, which the collector does not see: it would clear a
+    # field before __dealloc__.
+    cdef PyObject* counted_in
     cdef uint64_t last_written  # the last sequence number of its writes; 0 before the commit
 
     cdef int check_live(self) except -1
+    cdef int uncount(self) noexcept
     cdef int end(self) noexcept
     cdef int record(self, Tree tree, int op, bytes key, bytes value) except -1
     cdef object lookup(self, object key, object default, object keyspace)

@@ -1,8 +1,11 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, refuse_key, refuse_value
 from lsmkv_ext.engine cimport WriteCondition, sync_wish
+from lsmkv_ext.forest cimport Forest
 from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_footprint, entry_key, entry_klen
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_covering_seq, mem_find
@@ -131,17 +134,20 @@ cdef class TransactionBase(SnapshotBase):
     """TransactionBase(db)\n--\n\n\
     Reads of one moment and writes that are committed together, if nothing it read has changed."""
 
-    def __init__(self, Store db not None):
+    def __cinit__(self):
         self.own = {}
         self.own_ranges = []
         self.reads = []
         self.ranges = []
+
+    def __init__(self, Store db not None):
         SnapshotBase.__init__(self, db)
         self.engine = db.engine
         while not self.pin_positions():
             self.states = db.pin_states(&self.held_seq)
             self.turn_to(db.tree)
-        self.live = True
+        self.counted_in = <PyObject*>self.engine.forest
+        Py_INCREF(self.engine.forest)
         self.engine.forest.begin_transaction(self.held_seq)
 
     cdef bint pin_positions(self) except -1:
@@ -163,14 +169,20 @@ cdef class TransactionBase(SnapshotBase):
         return self.handle.visible == self.held_seq
 
     def __dealloc__(self):
-        if self.live:
-            self.engine.forest.end_transaction()
+        self.uncount()
         free(self.positions)
 
+    cdef int uncount(self) noexcept:
+        cdef Forest forest
+        if self.counted_in != NULL:
+            forest = <Forest>self.counted_in
+            self.counted_in = NULL
+            forest.end_transaction()
+            Py_DECREF(forest)
+        return 0
+
     cdef int end(self) noexcept:
-        if self.live:
-            self.live = False
-            self.engine.forest.end_transaction()
+        self.uncount()
         SnapshotBase.release(self)
         return 0
 

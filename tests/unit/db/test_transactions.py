@@ -1,5 +1,6 @@
 """Transactions: serializable, whatever runs beside them."""
 
+import gc
 import itertools
 import random
 import threading
@@ -446,3 +447,27 @@ def apply(state, write):
         state[n].pop(key, None)
     else:
         state[n] = {k: v for k, v in state[n].items() if not key <= k < more}
+
+
+def test_a_transaction_in_a_cycle_is_collected(db):
+    """The collector takes its fields away before it ends."""
+    for _ in range(3):
+        tx = db.transaction()
+        tx.get(b"a")
+        holder = [tx]
+        holder.append(holder)
+        tx.own_holder = holder
+        del tx, holder
+        gc.collect()
+    db[b"a"] = b"1"
+    db.flush()
+    assert not conflicts(db, lambda tx: tx.get(b"a"), lambda: None)
+
+
+def test_a_transaction_is_made_once(db):
+    tx = db.transaction()
+    tx[b"a"] = b"1"
+    with pytest.raises(TypeError):
+        tx.__init__(db)
+    assert tx[b"a"] == b"1"
+    tx.rollback()
