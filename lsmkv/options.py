@@ -223,33 +223,6 @@ class Options:
 MAX_OPTIONS_BYTES = 64 * KIB
 LARGEST_ROW_SHARE = 4 * MIB
 
-# Options that apply from the next memtable, table or decision on, without a reopen.
-LIVE = frozenset(
-    {
-        "write_buffer_size",
-        "max_write_buffers",
-        "block_cache_size",
-        "row_cache_size",
-        "block_size",
-        "compression",
-        "bits_per_key",
-        "filter_memory",
-        "target_fpr",
-        "optimize_filters_for_hits",
-        "prefix_extractor",
-        "verify_filters",
-        "filter_debt_ratio",
-        "filter_shadow_ratio",
-        "target_file_size",
-        "level_size_ratio",
-        "l0_compaction_trigger",
-        "l0_slowdown_trigger",
-        "l0_stop_trigger",
-        "sync_interval_ms",
-    }
-)
-
-
 # Options that a keyspace may have of its own: those of its tables. The others concern what keyspaces share.
 OF_KEYSPACE = frozenset(
     {
@@ -270,6 +243,15 @@ OF_KEYSPACE = frozenset(
         "l0_stop_trigger",
     }
 )
+
+# Options that apply from the next memtable, table or decision on, without a reopen.
+LIVE = OF_KEYSPACE | {
+    "write_buffer_size",
+    "max_write_buffers",
+    "block_cache_size",
+    "row_cache_size",
+    "sync_interval_ms",
+}
 
 
 def keyspace_options(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,6 +147,7 @@ ctypedef struct BatchC:
 cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1
+cdef bytes checked_key(object key)          # as bytes, of a valid length. May run Python code
 cdef int refuse_value(Py_ssize_t n) except -1
 cdef int refuse_sync() except -1
 

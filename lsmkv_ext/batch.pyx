@@ -3,7 +3,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
-from lsmkv_ext.port.bytes_like cimport get_bytes_view
+from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
 from lsmkv_ext.port.handle cimport Dependent, handle_check, handle_unref
 from lsmkv_ext.port.status cimport Status, fail_corrupt, raise_status, status_clear
 
@@ -56,6 +56,13 @@ cdef int refuse_key(object key, Py_ssize_t n) except -1:
 
 cdef int refuse_value(Py_ssize_t n) except -1:
     raise ValueError(f"a value is at most {MAX_VALUE} bytes long (1 GiB), this one has {n}")
+
+
+cdef bytes checked_key(object key):
+    cdef bytes k = as_bytes(key)
+    if len(k) > MAX_KEY:
+        refuse_key(key, len(k))
+    return k
 
 
 cdef int check_idle(const BatchC* b) except -1:

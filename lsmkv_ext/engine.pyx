@@ -36,10 +36,11 @@ from lsmkv_ext.port.pthread cimport (
 from lsmkv_ext.port.status cimport ST_IO, ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.counters cimport counters_reset
 from lsmkv_ext.read.read_state cimport ReadState
+from lsmkv_ext.tree cimport refuse_dropped
 from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
-from lsmkv_ext.errors import ClosedError, Error, KeyspaceError, ReadOnlyError
+from lsmkv_ext.errors import ClosedError, Error, ReadOnlyError
 from lsmkv_ext.errors import IOError as LsmIOError
 
 cdef object logger = logging.getLogger("lsmkv")
@@ -109,10 +110,6 @@ cdef bint unchanged(Tree tree, const char* key, size_t klen, uint64_t hash, Seen
     if e != NULL and e.seq > seen.snapshot:
         return False
     return mem_covering_seq(tree.active.c, key, klen, MAX_SEQ) <= seen.snapshot
-
-
-cdef int refuse_dropped() except -1:
-    raise KeyspaceError("the keyspace was dropped")
 
 
 cdef int sync_log(LogC* log, uint64_t offset, Status* st) noexcept:
@@ -199,7 +196,7 @@ cdef class Engine:
         while seen != self.forest.changes:        # an allocation may run a finalizer that rotates
             seen = self.forest.changes
             self.forest.prepare(trees, levels, drop, last_seq)
-            oldest = self.forest.oldest_number(True)
+            oldest = self.forest.oldest_number()
             logs = [log for log in self.old_logs if oldest and log.number >= oldest]
             obsolete = self.obsolete_logs + [log.number for log in self.old_logs if log not in logs]
         self.next_old_logs = logs

@@ -14,7 +14,6 @@ from lsmkv_ext.tree cimport Tree
 
 
 cdef class Forest:
-    cdef readonly Tree default
     cdef readonly list trees        # in ascending order of keyspaces. Replaced, never changed
     cdef MemSlots slots             # their active memtables
     cdef uint64_t changes           # of the states and the trees: rotations and edits
@@ -32,5 +31,5 @@ cdef class Forest:
     cdef int begin_transaction(self, uint64_t snapshot) noexcept
     cdef int end_transaction(self) noexcept
     cdef int close(self) noexcept
-    cdef uint64_t oldest_number(self, bint prepared)
+    cdef uint64_t oldest_number(self)
     cdef uint64_t buffered(self) noexcept

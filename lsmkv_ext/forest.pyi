@@ -6,6 +6,5 @@ from lsmkv_ext.tree import Tree
 
 @disjoint_base
 class Forest:
-    default: Tree
     trees: list[Tree]
     def __new__(cls, default: Tree) -> Self: ...

@@ -38,7 +38,6 @@ cdef class Forest:
     """The trees of a database, one for each keyspace."""
 
     def __cinit__(self, Tree default not None):
-        self.default = default
         self.trees = [default]
 
     def __dealloc__(self):
@@ -155,14 +154,14 @@ cdef class Forest:
         slots_free(&self.next_slots)
         return 0
 
-    cdef uint64_t oldest_number(self, bint prepared):
-        """The number of the oldest log that a memtable belongs to, now or after the edit that is prepared; 0: none."""
+    cdef uint64_t oldest_number(self):
+        """The number of the oldest log that a memtable belongs to after the edit that is prepared; 0: none."""
         cdef Tree tree
         cdef ReadState state
         cdef Memtable memtable
         cdef uint64_t oldest = 0
-        for tree in self.next_trees if prepared else self.trees:
-            state = tree.next_state if prepared and tree.next_state is not None else tree.state
+        for tree in self.next_trees:
+            state = tree.state if tree.next_state is None else tree.next_state
             for memtable in state.memtables:
                 if memtable.number and (oldest == 0 or memtable.number < oldest):
                     oldest = memtable.number

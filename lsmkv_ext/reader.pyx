@@ -17,6 +17,7 @@ from lsmkv_ext.read.iterator cimport Iterator, new_iterator
 from lsmkv_ext.read.lookup cimport ABSENT, FOUND, Lookup, prefetch_lookup, probe_many, probe_memtables, probe_tables
 from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
 from lsmkv_ext.table.reader cimport ReadContext, table_unpin
+from lsmkv_ext.tree cimport refuse_dropped
 
 from lsmkv_ext.errors import ClosedError, KeyspaceError
 
@@ -29,10 +30,6 @@ cdef bint expects_hit(object expect) except -1:
     if expect == "hit":
         return True
     raise ValueError(f'expect must be "hit" or None, not {expect!r}')
-
-
-cdef int refuse_dropped() except -1:
-    raise KeyspaceError("the keyspace was dropped")
 
 
 cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:

@@ -2,18 +2,11 @@ from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 
-from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, refuse_key, refuse_value
+from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, checked_key, refuse_key, refuse_value
 from lsmkv_ext.engine cimport sync_wish
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
-from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
+from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.handle cimport handle_check, handle_unref
-
-
-cdef bytes range_bound(object key):
-    cdef bytes bound = as_bytes(key)
-    if len(bound) > MAX_KEY:
-        refuse_key(bound, len(bound))
-    return bound
 
 
 cdef class Store(Reader):
@@ -105,9 +98,7 @@ cdef class Store(Reader):
     cdef int write_op(self, int op, object key, object value, int sync) except -1:
         """Takes any bytes-like key and value (None for a delete). Copies the key: it is hashed now, and the write may wait."""
         cdef Py_buffer vb
-        cdef bytes k = as_bytes(key)
-        if PyBytes_GET_SIZE(k) > MAX_KEY:
-            refuse_key(key, PyBytes_GET_SIZE(k))
+        cdef bytes k = checked_key(key)
         if op == OP_DELETE:
             self.check_writable()
             return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
@@ -167,8 +158,8 @@ cdef class Store(Reader):
         """
         cdef WriteBatch batch = WriteBatch()
         cdef int wish = sync_wish(sync)
-        cdef bytes first = range_bound(start)
-        cdef bytes last = range_bound(stop)
+        cdef bytes first = checked_key(start)
+        cdef bytes last = checked_key(stop)
         if first < last:
             batch_add(&batch.b, self.tree.keyspace, OP_DELETE_RANGE, first, len(first), last, len(last))
         self.check_writable()

@@ -3,10 +3,10 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 
-from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, refuse_key, refuse_value
+from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, checked_key, refuse_value
 from lsmkv_ext.engine cimport WriteCondition, sync_wish
 from lsmkv_ext.forest cimport Forest
-from lsmkv_ext.limits cimport MAX_KEY, MAX_SEQ, MAX_VALUE
+from lsmkv_ext.limits cimport MAX_SEQ, MAX_VALUE
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_footprint, entry_key, entry_klen
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_covering_seq, mem_find
 from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, Span
@@ -269,11 +269,9 @@ cdef class TransactionBase(SnapshotBase):
         >>> with db.transaction() as tx:
         ...     tx.put(b"ada", b"1815")
         """
-        cdef bytes k = as_bytes(key)
+        cdef bytes k = checked_key(key)
         cdef bytes v = as_bytes(value)
         cdef Tree tree
-        if len(k) > MAX_KEY:
-            refuse_key(key, len(k))
         if len(v) > MAX_VALUE:
             refuse_value(len(v))
         self.check_live()
@@ -287,10 +285,8 @@ cdef class TransactionBase(SnapshotBase):
         >>> with db.transaction() as tx:
         ...     tx.delete(b"ada")
         """
-        cdef bytes k = as_bytes(key)
+        cdef bytes k = checked_key(key)
         cdef Tree tree
-        if len(k) > MAX_KEY:
-            refuse_key(key, len(k))
         self.check_live()
         tree = self.tree if keyspace is None else tree_of(self, keyspace)
         self.record(tree, OP_DELETE, k, None)
@@ -302,12 +298,9 @@ cdef class TransactionBase(SnapshotBase):
         >>> with db.transaction() as tx:
         ...     tx.delete_range(b"a", b"b")
         """
-        cdef bytes first = as_bytes(start)
-        cdef bytes last = as_bytes(stop)
+        cdef bytes first = checked_key(start)
+        cdef bytes last = checked_key(stop)
         cdef Tree tree
-        for bound in (first, last):
-            if len(bound) > MAX_KEY:
-                refuse_key(bound, len(bound))
         self.check_live()
         if first >= last:
             return

@@ -11,6 +11,9 @@ from lsmkv_ext.read.counters cimport Counters
 from lsmkv_ext.read.read_state cimport ReadState
 
 
+cdef int refuse_dropped() except -1         # raises KeyspaceError
+
+
 cdef class Tree:
     cdef readonly uint32_t keyspace  # its id; 0: the default one
     cdef readonly Memtable active   # takes the writes; state.memtables[0]

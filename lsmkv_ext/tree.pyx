@@ -1,8 +1,14 @@
 from lsmkv_ext.read.counters cimport counters_dict
 
+from lsmkv_ext.errors import KeyspaceError
+
 cdef list EMPTY = []        # never changed
 cdef enum:
     KEPT_LIMIT = 64 << 20   # bytes of flushed memtables that a tree keeps for transactions
+
+
+cdef int refuse_dropped() except -1:
+    raise KeyspaceError("the keyspace was dropped")
 
 
 cdef class Tree:

@@ -2,9 +2,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from lsmkv_ext.batch cimport OP_DELETE, OP_PUT, refuse_key, refuse_value
+from lsmkv_ext.batch cimport OP_DELETE, OP_PUT, checked_key, refuse_value
 from lsmkv_ext.engine cimport SYNC_AS_DEFAULT, Seen, sync_wish
-from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
+from lsmkv_ext.limits cimport MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.reader cimport lookup_bytes
 
@@ -13,13 +13,6 @@ cdef object MISSING = object()
 cdef extern from "<stdint.h>":
     const int64_t INT64_MAX
     const int64_t INT64_MIN
-
-
-cdef bytes checked_key(object key):
-    cdef bytes k = as_bytes(key)
-    if len(k) > MAX_KEY:
-        refuse_key(key, len(k))
-    return k
 
 
 cdef bytes checked_value(object value):
