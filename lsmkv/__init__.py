@@ -41,6 +41,7 @@ from lsmkv.stats.metrics import Stats
 from lsmkv.transaction import Transaction
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.filter.bloom import BlockedBloom
+from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.cursor import Cursor
 from lsmkv_ext.read.iterator import Iterator
 from lsmkv_ext.table.sst_reader import SSTReader
@@ -65,6 +66,7 @@ __all__ = [
     "Keyspace",
     "KeyspaceError",
     "LockError",
+    "ManualClock",
     "OptionError",
     "Options",
     "ReadOnlyError",
@@ -90,12 +92,14 @@ def open(
     flag: str = "c",
     *,
     options: Options | Mapping[str, Any] | None = None,
+    clock: ManualClock | None = None,
     **opts: Any,
 ) -> DB:
     """Open the database in the directory `path` and return it as a `DB`.
 
     `flag` is as in `dbm`: "r" reads, also beside a writer; "w" writes; "c" creates a missing database; "n" always
-    starts an empty one. Options come as an `Options` or a mapping, as keywords, or both; keywords win.
+    starts an empty one. Options come as an `Options` or a mapping, as keywords, or both; keywords win. `clock` replaces
+    the clock of the system that judges expiries, for tests.
 
     Raises `LockError` if another handle writes to it, `CorruptionError` if its files are damaged, `IOError` if it is
     missing or the disk fails, and `OptionError` for a wrong option.
@@ -103,7 +107,7 @@ def open(
     >>> with lsmkv.open("people.db", write_buffer_size=1 << 20) as db:
     ...     db[b"ada"] = b"1815"
     """
-    return open_database(os.fspath(path), flag, Options.of(options, opts))
+    return open_database(os.fspath(path), flag, Options.of(options, opts), clock)
 
 
 def upgrade(path: str | os.PathLike[str]) -> None:

@@ -107,7 +107,8 @@ def _build(versions: VersionSet, working: str) -> None:
         for f in state.files():
             link_or_copy(filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number))
         highest = max((f.number for f in state.files()), default=0)
-        state = replace(state, next_file=highest + 2, log_number=0, logged=False)
+        clock = max(state.clock, versions.engine.clock) if state.format_version > 1 else 0
+        state = replace(state, next_file=highest + 2, log_number=0, logged=False, clock=clock)
         first = snapshot_edit(state, "checkpoint", 0)
         ManifestWriter.create(working, highest + 1, first, state.format_version).close()
         write_current(working, highest + 1)

@@ -28,9 +28,11 @@ from lsmkv.recovery.stored_state import RecoveryReport
 from lsmkv.stats import introspect
 from lsmkv.stats.export import write_stats
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.entry import ttl_milliseconds
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
 from lsmkv_ext.port.section import in_section
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.port.wall_clock import ManualClock
 
 log = logging.getLogger("lsmkv")
 
@@ -47,8 +49,15 @@ class DB(KeyspaceCalls):
     [(b'ada', b'1815')]
     """
 
-    def __init__(self, versions: VersionSet, report: RecoveryReport, lock: DatabaseLock | None) -> None:
+    def __init__(
+        self,
+        versions: VersionSet,
+        report: RecoveryReport,
+        lock: DatabaseLock | None,
+        clock: ManualClock | None = None,
+    ) -> None:
         self._lock = lock
+        self._clock = clock
         self._pid = os.getpid()
         self._closing = RLock()
         self._bind(versions.engine, versions.default.live)
@@ -80,6 +89,8 @@ class DB(KeyspaceCalls):
             engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
             engine.release_reserve = partial(uninterruptible, versions.reserve.release, defer_interrupt=True)
             engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
+            upgrade = partial(keyspace_changes.upgrade, self._scheduler, self._logs)
+            engine.on_upgrade = partial(uninterruptible, upgrade)
 
     # Identity ----------------------------------------------------------------------------------------------
 
@@ -203,6 +214,8 @@ class DB(KeyspaceCalls):
         for tree in self._versions.trees.values():
             ratio = tree.options.filter_shadow_ratio
             tree.live.set_shadow_period(round(1 / ratio) if ratio else 0)
+            ttl = tree.options.default_ttl
+            self._engine.set_default_ttl(tree.live, 0 if ttl is None else ttl_milliseconds(ttl))
 
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:
         """Create a second database at `dest` with the current state. Tables are hard links where possible.
@@ -235,7 +248,9 @@ class DB(KeyspaceCalls):
         # One at a time, or an older state could replace a newer one. None after a close.
         with self._closing:
             self._check_open()
-            versions, report = open_reader.open_for_reading(self.path, self.options, lambda: self._close_waits)
+            versions, report = open_reader.open_for_reading(
+                self.path, self.options, lambda: self._close_waits, self._clock
+            )
             self._versions.adopt(versions)
             self.recovery_report = report
             self._tune()

@@ -19,27 +19,28 @@ from lsmkv.recovery.destroy import remove_files
 from lsmkv.version.manifest import LATEST_FORMAT
 from lsmkv_ext.port.finalization import require_running
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.port.wall_clock import ManualClock
 
 
-def open_database(path: str, flag: str, options: Options) -> DB:
+def open_database(path: str, flag: str, options: Options, clock: ManualClock | None = None) -> DB:
     if flag not in ("r", "w", "c", "n"):
         raise OptionError(f'flag must be "r", "w", "c" or "n", not {flag!r}')
     try:
         directory = filenames.directory_path(path)
         require_running()
         # An interrupt ends the wait; the database then opened closes itself when collected.
-        return uninterruptible(lambda: _open(directory, flag, options))
+        return uninterruptible(lambda: _open(directory, flag, options, clock))
     except Error:
         raise
     except OSError as error:
         raise IOError(error.errno, f"open: {error.strerror}", error.filename or path) from error
 
 
-def _open(directory: str, flag: str, options: Options) -> DB:
+def _open(directory: str, flag: str, options: Options, clock: ManualClock | None) -> DB:
     if flag in ("r", "w") and not stored_state.exists(directory):
         raise IOError(errno.ENOENT, "there is no database", directory)
     if flag == "r":
-        return _open_for_reading(directory, options)
+        return _open_for_reading(directory, options, clock)
     open_writer.create_directory(directory)
     if flag == "n" or not stored_state.exists(directory):
         ownership.refuse_foreign_files(directory)
@@ -50,16 +51,16 @@ def _open(directory: str, flag: str, options: Options) -> DB:
             raise IOError(errno.ENOENT, "there is no database", directory)
         if flag == "n":
             remove_files(directory)
-        versions, report = open_writer.open_for_writing(directory, options)
-        return DB(versions, report, lock)
+        versions, report = open_writer.open_for_writing(directory, options, clock)
+        return DB(versions, report, lock, clock)
     except BaseException:
         lock.release()
         raise
 
 
-def _open_for_reading(directory: str, options: Options) -> DB:
-    versions, report = open_reader.open_for_reading(directory, options)
-    return DB(versions, report, None)
+def _open_for_reading(directory: str, options: Options, clock: ManualClock | None) -> DB:
+    versions, report = open_reader.open_for_reading(directory, options, clock=clock)
+    return DB(versions, report, None, clock)
 
 
 def upgrade_database(path: str) -> None:

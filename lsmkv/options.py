@@ -10,6 +10,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import xxhash
@@ -21,6 +22,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 MAX_BITS_PER_KEY = 64.0
+MAX_TTL = 1e12  # seconds: some thirty thousand years
 
 Compression = str | None
 PrefixExtractor = int | bytes | None
@@ -47,6 +49,7 @@ class Options:
     target_fpr: float | None = None
     optimize_filters_for_hits: bool | str = False
     prefix_extractor: PrefixExtractor = None
+    default_ttl: float | None = None
     verify_filters: bool = True
     filter_debt_ratio: float | None = None
     filter_shadow_ratio: float = 0.0
@@ -233,6 +236,7 @@ OF_KEYSPACE = frozenset(
         "target_fpr",
         "optimize_filters_for_hits",
         "prefix_extractor",
+        "default_ttl",
         "verify_filters",
         "filter_debt_ratio",
         "filter_shadow_ratio",
@@ -380,6 +384,13 @@ def _prefix_extractor(name: str, value: Any) -> PrefixExtractor:
     raise _refuse(name, value, "None, a number of bytes from 1 to 65535, or a separator of one byte")
 
 
+def _seconds(name: str, value: Any) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not _is_number(seconds) or not 0.001 <= seconds <= MAX_TTL:
+        raise _refuse(name, value, f"None, or 0.001 to {MAX_TTL:g} seconds as a number or timedelta")
+    return float(seconds)
+
+
 _CHECKS: dict[str, Check] = {
     "write_buffer_size": _integer(4 * KIB, 4 << 30),
     "max_write_buffers": _integer(2, 64),
@@ -392,6 +403,7 @@ _CHECKS: dict[str, Check] = {
     "target_fpr": _optional(_number(1e-6, 1.0)),
     "optimize_filters_for_hits": _one_of(False, True, "auto"),
     "prefix_extractor": _prefix_extractor,
+    "default_ttl": _optional(_seconds),
     "verify_filters": _boolean,
     "filter_debt_ratio": _optional(_number(0.0, 1.0)),
     "filter_shadow_ratio": _number(0.0, 1.0),

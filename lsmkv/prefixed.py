@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from lsmkv.errors import ReadOnlyError
@@ -109,13 +110,20 @@ class PrefixedBatch:
         self._inner = inner
         self._prefix = prefix
 
-    def put(self, key: Key, value: Key) -> None:
-        """Add a put.
+    def put(
+        self,
+        key: Key,
+        value: Key,
+        *,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> None:
+        """Add a put, as `WriteBatch.put` does.
 
         >>> batch = db.prefixed_db(b"user:").write_batch()
         >>> batch.put(b"ada", b"1815")
         """
-        self._inner.put(self._prefix + as_bytes(key), value)
+        self._inner.put(self._prefix + as_bytes(key), value, ttl=ttl, expire_at=expire_at)
 
     def delete(self, key: Key) -> None:
         """Add a delete.
@@ -281,14 +289,52 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
             raise ReadOnlyError("a snapshot cannot be written to")
         return self.db
 
-    def put(self, key: Key, value: Key, *, sync: bool | None = None) -> None:
-        """Set the value of a key. With `sync` return once it survives a power cut.
+    def put(
+        self,
+        key: Key,
+        value: Key,
+        *,
+        sync: bool | None = None,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> None:
+        """Set the value of a key, as `DB.put` does.
 
         >>> db.prefixed_db(b"user:").put(b"ada", b"1815")
         >>> db[b"user:ada"]
         b'1815'
         """
-        self._writable.put(self.prefix + as_bytes(key), value, sync=sync)
+        self._writable.put(self.prefix + as_bytes(key), value, sync=sync, ttl=ttl, expire_at=expire_at)
+
+    def ttl(self, key: Key) -> float | None:
+        """Return the seconds until a key expires, as `DB.ttl` does.
+
+        >>> users = db.prefixed_db(b"user:")
+        >>> users.put(b"ada", b"token", ttl=60)
+        >>> 59 < users.ttl(b"ada") <= 60
+        True
+        """
+        try:
+            left: float | None = self.db.ttl(self.prefix + as_bytes(key))
+        except KeyError:
+            raise KeyError(key) from None
+        return left
+
+    def touch(
+        self,
+        key: Key,
+        ttl: float | timedelta | None = None,
+        *,
+        expire_at: float | datetime | None = None,
+        sync: bool | None = None,
+    ) -> bool:
+        """Give a key another expiry, as `DB.touch` does.
+
+        >>> db.prefixed_db(b"user:").touch(b"ada", 60)
+        False
+        """
+        found: bool = self._writable.touch(self.prefix + as_bytes(key), ttl, expire_at=expire_at, sync=sync)
+        return found
 
     def delete(self, key: Key, *, sync: bool | None = None) -> None:
         """Delete a key. A missing key is no error.
@@ -354,13 +400,23 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         length: int = self._writable.append(self.prefix + as_bytes(key), suffix, sync=sync)
         return length
 
-    def compare_and_set(self, key: Key, expected: Key | None, new: Key | None, *, sync: bool | None = None) -> bool:
+    def compare_and_set(
+        self,
+        key: Key,
+        expected: Key | None,
+        new: Key | None,
+        *,
+        sync: bool | None = None,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> bool:
         """Set a key if it has the expected value, as `DB.compare_and_set` does.
 
         >>> db.prefixed_db(b"user:").compare_and_set(b"lock", None, b"mine")
         True
         """
-        done: bool = self._writable.compare_and_set(self.prefix + as_bytes(key), expected, new, sync=sync)
+        full = self.prefix + as_bytes(key)
+        done: bool = self._writable.compare_and_set(full, expected, new, sync=sync, ttl=ttl, expire_at=expire_at)
         return done
 
     def modify(

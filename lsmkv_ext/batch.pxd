@@ -6,8 +6,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from lsmkv_ext.entry cimport EXPIRY_SIZE, is_expiry
 from lsmkv_ext.limits cimport MAX_KEY, MAX_KEYSPACE, MAX_VALUE
-from lsmkv_ext.port.coding cimport get_varint, put_varint, varint_size
+from lsmkv_ext.port.coding cimport get_u64, get_varint, put_u64, put_varint, varint_size
 from lsmkv_ext.port.handle cimport HandleC
 
 cdef enum:
@@ -17,8 +18,9 @@ cdef enum:
 
 cdef enum:                      # the first byte of an operation
     OP_KIND = 3                 # bits: one of the above
+    OP_EXPIRY = 4               # bit: of a put, an expiry follows the key
     OP_KEYSPACE = 16            # bit: the id of a keyspace follows
-    ANY_OPERATION = OP_KIND | OP_KEYSPACE
+    ANY_OPERATION = OP_KIND | OP_EXPIRY | OP_KEYSPACE
 
 cdef enum:
     MAX_BATCH_COUNT = (1 << 24) - 1
@@ -31,6 +33,7 @@ ctypedef struct Operation:      # pointers are borrowed from the payload
     size_t klen
     const char* value           # of a delete_range: its stop; NULL for a delete
     size_t vlen
+    uint64_t expiry             # 0: none
     uint64_t seq
 
 ctypedef struct OpCursor:       # the rest of a payload; borrowed
@@ -46,20 +49,22 @@ cdef inline int ops_allowed(uint32_t log_version) noexcept nogil:
     return OP_KIND if log_version == 1 else ANY_OPERATION
 
 
-cdef inline size_t op_size(int op, uint32_t keyspace, size_t klen, size_t vlen) noexcept nogil:
+cdef inline size_t op_size(int op, uint32_t keyspace, size_t klen, size_t vlen, uint64_t expiry) noexcept nogil:
     """Bytes of the encoded operation."""
     cdef size_t n = 1 + varint_size(klen) + klen
     if keyspace:
         n += varint_size(keyspace)
+    if expiry:
+        n += EXPIRY_SIZE
     if op != OP_DELETE:
         n += varint_size(vlen) + vlen
     return n
 
 
 cdef inline char* op_encode(char* p, int op, uint32_t keyspace, const char* key, size_t klen, const char* value,
-                            size_t vlen) noexcept nogil:
+                            size_t vlen, uint64_t expiry) noexcept nogil:
     """Writes op_size bytes; returns the byte after the last."""
-    p[0] = <char>op
+    p[0] = <char>(op | OP_EXPIRY if expiry else op)
     p += 1
     if keyspace:
         p[-1] |= OP_KEYSPACE
@@ -67,6 +72,9 @@ cdef inline char* op_encode(char* p, int op, uint32_t keyspace, const char* key,
     p = put_varint(p, klen)
     memcpy(p, key, klen)
     p += klen
+    if expiry:
+        put_u64(p, expiry)
+        p += EXPIRY_SIZE
     if op != OP_DELETE:
         p = put_varint(p, vlen)
         memcpy(p, value, vlen)
@@ -98,7 +106,7 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
     first = <unsigned char>p[0]
     p += 1
     out.op = first & OP_KIND
-    if first & ~ops.allowed or out.op > OP_DELETE_RANGE:
+    if first & ~ops.allowed or out.op > OP_DELETE_RANGE or (first & OP_EXPIRY and out.op != OP_PUT):
         return b"a batch holds an unknown operation"
     if first & OP_KEYSPACE:
         p = get_varint(p, end, &keyspace)
@@ -112,6 +120,12 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
     out.klen = klen
     out.value = NULL
     p += klen
+    out.expiry = 0
+    if first & OP_EXPIRY:
+        if end - p < EXPIRY_SIZE or not is_expiry(get_u64(p)):
+            return b"a batch holds a malformed expiry"
+        out.expiry = get_u64(p)
+        p += EXPIRY_SIZE
     if out.op != OP_DELETE:
         p = get_varint(p, end, &vlen)
         if p == NULL or vlen > <uint64_t>(MAX_VALUE if out.op == OP_PUT else MAX_KEY) or vlen > <uint64_t>(end - p):
@@ -130,7 +144,7 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
 
 # Decodes a whole payload: NULL or what is wrong with it.
 cdef const char* ops_problem(const char* payload, size_t n, uint32_t count, int allowed) noexcept nogil
-# (name, key, value or None, seq, keyspace)
+# (name, key, value or None, seq, keyspace, expiry or 0)
 cdef tuple op_tuple(const Operation* op)
 
 
@@ -142,9 +156,12 @@ ctypedef struct BatchC:
     uint32_t count
     uint32_t deletes            # of these, delete_range included
     bint keyspaces              # some are of a keyspace other than the default one
+    bint expiries               # some have an expiry
     int writers                 # calls that read `data` and may release the GIL: until they end, it must not move or change
 
-cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value, size_t vlen) except -1
+# `expiry` is 0 for none.
+cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value, size_t vlen,
+                   uint64_t expiry) except -1
 
 cdef int refuse_key(object key, Py_ssize_t n) except -1
 cdef bytes checked_key(object key)          # as bytes, of a valid length. May run Python code

@@ -1,15 +1,24 @@
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from typing_extensions import Buffer, disjoint_base
 
 def decode_operations(
     payload: bytes, count: int, first_seq: int
-) -> list[tuple[str, bytes, bytes | None, int, int]]: ...
+) -> list[tuple[str, bytes, bytes | None, int, int, int]]: ...
 
 @disjoint_base
 class WriteBatch:
     def __init__(self, engine: Any = None, *, transaction: bool = True, sync: bool | None = None) -> None: ...
-    def put(self, key: Buffer, value: Buffer, *, keyspace: object = None) -> None: ...
+    def put(
+        self,
+        key: Buffer,
+        value: Buffer,
+        *,
+        keyspace: object = None,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> None: ...
     def delete(self, key: Buffer, *, keyspace: object = None) -> None: ...
     def delete_range(self, start: Buffer, stop: Buffer, *, keyspace: object = None) -> None: ...
     def clear(self) -> None: ...

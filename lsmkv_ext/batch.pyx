@@ -2,12 +2,16 @@ from cpython.buffer cimport PyBuffer_Release
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
 from lsmkv_ext.port.handle cimport Dependent, handle_check, handle_unref
 from lsmkv_ext.port.status cimport Status, fail_corrupt, raise_status, status_clear
+from lsmkv_ext.port.wall_clock cimport ClockC
 
 from lsmkv_ext.errors import OptionError
+
+cdef ClockC system_clock        # for batches that belong to no database
 
 cdef dict OP_NAMES = {OP_PUT: "put", OP_DELETE: "delete", OP_DELETE_RANGE: "delete_range"}
 
@@ -24,11 +28,11 @@ cdef const char* ops_problem(const char* payload, size_t n, uint32_t count, int 
 
 
 cdef tuple op_tuple(const Operation* op):
-    return OP_NAMES[op.op], op.key[:op.klen], None if op.value == NULL else op.value[:op.vlen], op.seq, op.keyspace
+    return OP_NAMES[op.op], op.key[:op.klen], None if op.value == NULL else op.value[:op.vlen], op.seq, op.keyspace, op.expiry
 
 
 def decode_operations(bytes payload not None, uint32_t count, uint64_t first_seq):
-    """Return [(name, key, value or None, seq, keyspace)] of a log record's payload.
+    """Return [(name, key, value or None, seq, keyspace, expiry or 0)] of a log record's payload.
 
     Raises CorruptionError if it does not hold exactly `count` operations.
     """
@@ -92,19 +96,20 @@ cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except 
 
 
 cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value,
-                   size_t vlen) except -1:
-    cdef size_t n = op_size(op, keyspace, klen, vlen)
+                   size_t vlen, uint64_t expiry) except -1:
+    cdef size_t n = op_size(op, keyspace, klen, vlen, expiry)
     if b.writers or b.count == MAX_BATCH_COUNT or b.capacity - b.used < n:
         make_room(b, 1, n, b.capacity * 2 + n + 256)
-    op_encode(b.data + b.used, op, keyspace, key, klen, value, vlen)
+    op_encode(b.data + b.used, op, keyspace, key, klen, value, vlen, expiry)
     b.used += n
     b.count += 1
     b.deletes += op != OP_PUT
     b.keyspaces |= keyspace != 0
+    b.expiries |= expiry != 0
     return 0
 
 
-cdef int add_objects(BatchC* b, uint32_t keyspace, int op, object key, object value) except -1:
+cdef int add_objects(BatchC* b, uint32_t keyspace, int op, object key, object value, uint64_t expiry) except -1:
     """Adds an operation on two bytes-like objects; value is None for a delete."""
     cdef Py_buffer kb
     cdef Py_buffer vb
@@ -116,14 +121,14 @@ cdef int add_objects(BatchC* b, uint32_t keyspace, int op, object key, object va
         if kb.len > MAX_KEY:
             refuse_key(key, kb.len)
         if value is None:
-            return batch_add(b, keyspace, op, <const char*>kb.buf, kb.len, NULL, 0)
+            return batch_add(b, keyspace, op, <const char*>kb.buf, kb.len, NULL, 0, 0)
         get_bytes_view(value, &vb)
         try:
             if <size_t>vb.len > limit:
                 if op == OP_DELETE_RANGE:
                     refuse_key(value, vb.len)
                 refuse_value(vb.len)
-            return batch_add(b, keyspace, op, <const char*>kb.buf, kb.len, <const char*>vb.buf, vb.len)
+            return batch_add(b, keyspace, op, <const char*>kb.buf, kb.len, <const char*>vb.buf, vb.len, expiry)
         finally:
             PyBuffer_Release(&vb)
     finally:
@@ -185,8 +190,9 @@ cdef class WriteBatch:
         handle_unref(self.handle)
         free(self.b.data)
 
-    def put(self, key, value, *, keyspace=None):
-        """Add a put, to `keyspace` or to the one that the batch was made by.
+    def put(self, key, value, *, keyspace=None, ttl=None, expire_at=None):
+        """Add a put, to `keyspace` or to the one that the batch was made by. `ttl` and `expire_at` are those of `DB.put`;
+        a TTL counts from this call.
 
         Raises `ValueError` if the key exceeds 65535 bytes, the value 1 GiB, or the batch its limit.
 
@@ -196,6 +202,9 @@ cdef class WriteBatch:
         """
         cdef bytes k, v
         cdef uint32_t space = keyspace_of(self, keyspace)
+        cdef uint64_t expiry = 0
+        if ttl is not None or expire_at is not None:
+            expiry = expiry_from(ttl, expire_at, &system_clock if self.handle == NULL else &self.handle.clock)
         check_open(self)
         if type(key) is bytes and type(value) is bytes:
             k = <bytes>key
@@ -204,11 +213,11 @@ cdef class WriteBatch:
                 refuse_key(key, len(k))
             if len(v) > MAX_VALUE:
                 refuse_value(len(v))
-            batch_add(&self.b, space, OP_PUT, k, len(k), v, len(v))
+            batch_add(&self.b, space, OP_PUT, k, len(k), v, len(v), expiry)
             return
         if value is None:
             raise TypeError("a value is bytes-like, not None")
-        add_objects(&self.b, space, OP_PUT, key, value)
+        add_objects(&self.b, space, OP_PUT, key, value, expiry)
 
     def delete(self, key, *, keyspace=None):
         """Add a delete. A missing key is no error. `keyspace` is that of `put`.
@@ -218,7 +227,7 @@ cdef class WriteBatch:
         """
         cdef uint32_t space = keyspace_of(self, keyspace)
         check_open(self)
-        add_objects(&self.b, space, OP_DELETE, key, None)
+        add_objects(&self.b, space, OP_DELETE, key, None, 0)
 
     def delete_range(self, start, stop, *, keyspace=None):
         """Add a delete of the keys in [start, stop). It deletes nothing if stop <= start. `keyspace` is that of `put`.
@@ -230,7 +239,7 @@ cdef class WriteBatch:
             raise TypeError("delete_range needs two bytes-like bounds")
         cdef uint32_t space = keyspace_of(self, keyspace)
         check_open(self)
-        add_objects(&self.b, space, OP_DELETE_RANGE, start, stop)
+        add_objects(&self.b, space, OP_DELETE_RANGE, start, stop, 0)
 
     def clear(self):
         """Drop all operations. Raises `BufferError` while another thread writes the batch.
@@ -244,6 +253,7 @@ cdef class WriteBatch:
         self.b.count = 0
         self.b.deletes = 0
         self.b.keyspaces = False
+        self.b.expiries = False
 
     def append(self, WriteBatch other not None):
         """Add the operations of another batch behind these.
@@ -264,6 +274,7 @@ cdef class WriteBatch:
         self.b.count += other.b.count
         self.b.deletes += other.b.deletes
         self.b.keyspaces |= other.b.keyspaces
+        self.b.expiries |= other.b.expiries
 
     def write(self, *, sync=None):
         """Write the operations to the batch's database and drop them. If the write fails, the batch keeps them.

@@ -13,7 +13,7 @@
 # GIL-protected: every field, and the order of log record and memtable entry of short writes
 
 from libc.stdint cimport uint32_t, uint64_t
-from lsmkv_ext.batch cimport BatchC
+from lsmkv_ext.batch cimport BatchC, WriteBatch
 from lsmkv_ext.port.handle cimport HandleC
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
@@ -55,6 +55,7 @@ ctypedef struct WriterTurn:     # tickets, in the order of asking. Changed with 
 cdef class Seen:                # what a write found when it read its key
     cdef ReadState state
     cdef uint64_t snapshot
+    cdef uint64_t expiry        # of the value; 0: none
 
 
 cdef class WriteCondition:      # of a batch; checked in one step with the write
@@ -80,6 +81,8 @@ cdef class Engine:
     cdef readonly bint readonly
     cdef bint sync_default
     cdef bint writable
+    cdef public bint takes_expiries     # the format has them
+    cdef bint default_ttls      # a tree has or had one
     cdef bint sealed            # the last flush has begun: nothing would flush another write
     cdef readonly object refusal        # the error that made the database read-only, or None
     # Hooks of the control plane, or None.
@@ -87,6 +90,7 @@ cdef class Engine:
     cdef public object on_refused       # (): called once, when `refusal` is set
     cdef public object release_reserve  # (): frees the disk space set aside; returns whether there was any
     cdef public object refill_reserve   # (): sets space aside again if there is any, and calls set_reserve_used
+    cdef public object on_upgrade       # (): gives the database the latest format and sets `takes_expiries`
     cdef WriteCounters writes
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
@@ -106,12 +110,16 @@ cdef class Engine:
     # Whether to retry the write that failed with *st: it frees space, and the reserve was released for it.
     cdef bint has_reserve(self, bint frees, const Status* st) except -1
     # The caller has checked that the engine is writable, and nothing has run since that could close it. `sync` is a SyncWish.
-    # With `seen` it writes only if the key has not changed since. Returns whether it wrote.
-    cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync,
-                       Seen seen=*) except -1
+    # With `seen` it writes only if the key has not changed since. An expiry of 0 is none. Returns whether it wrote.
+    cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
+                       int sync, Seen seen=*) except -1
     # Returns whether it wrote: always, but for a condition that does not hold.
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=*) except -1
     cdef int check_keyspaces(self, const BatchC* b) except -1
+    # Makes the database take expiries: one of format 1 is upgraded.
+    cdef int allow_expiries(self) except -1
+    # A copy of the batch in which puts without an expiry have the default one of their keyspace.
+    cdef WriteBatch with_default_expiries(self, const BatchC* b)
     # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. `end` gets the end of the record.
     # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1

@@ -7,7 +7,7 @@ from libc.errno cimport EDQUOT, ENOSPC
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
-    ANY_OPERATION, OP_PUT, OpCursor, Operation, WriteBatch, op_encode, op_size, ops_begin, ops_next, refuse_sync,
+    ANY_OPERATION, OP_PUT, OpCursor, Operation, WriteBatch, batch_add, op_encode, op_size, ops_begin, ops_next, refuse_sync,
 )
 from lsmkv_ext.cache.row_cache cimport row_cache_free, row_cache_resize
 from lsmkv_ext.limits cimport MAX_SEQ
@@ -34,6 +34,7 @@ from lsmkv_ext.port.pthread cimport (
     pthread_mutex_unlock,
 )
 from lsmkv_ext.port.status cimport ST_IO, ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
+from lsmkv_ext.port.wall_clock cimport ManualClock, clock_advance, clock_attach, clock_now, clock_set_manual
 from lsmkv_ext.read.counters cimport counters_reset
 from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.tree cimport refuse_dropped
@@ -156,8 +157,10 @@ cdef class Engine:
         self.log = log
         self.old_logs = list(old_logs)
         self.watermark = watermark
-        if log is not None and watermark is not None:
-            log.attach_watermark(watermark, None)
+        if watermark is not None:
+            if log is not None:
+                log.attach_watermark(watermark, None)
+            clock_attach(&self.handle.clock, watermark.c.page)
         self.handle.visible = last_seq
         self.readonly = readonly
         self.sync_default = sync_default
@@ -182,6 +185,7 @@ cdef class Engine:
             if tree not in trees:
                 tree.close()        # dropped meanwhile
         self.handle.visible = other.handle.visible
+        clock_advance(&self.handle.clock, other.clock)
 
     # --- new states of the trees -----------------------------------------------------------------------------------------
 
@@ -268,6 +272,27 @@ cdef class Engine:
         """Bytes that the row cache may hold; 0 keeps none."""
         row_cache_resize(&self.tree.row_cache.c, limit)
 
+    def set_default_ttl(self, Tree tree not None, uint64_t ms):
+        """The TTL of puts to `tree` that ask for none; 0: they never expire."""
+        tree.default_ttl = ms
+        self.default_ttls |= ms != 0
+
+    # --- the clock that judges expiries ------------------------------------------------------------------------------------
+
+    def now(self):
+        """The time, in milliseconds since 1970."""
+        return clock_now(&self.handle.clock)
+
+    def start_clock(self, uint64_t latest, ManualClock manual=None):
+        """Lets the clock show at least `latest`. `manual` replaces the clock of the system."""
+        clock_set_manual(&self.handle.clock, NULL if manual is None else manual.time)
+        clock_advance(&self.handle.clock, latest)
+
+    @property
+    def clock(self):
+        """The latest time that was used, in milliseconds since 1970; 0: none was."""
+        return lsm_load64(&self.handle.clock.latest)
+
     # --- whether writes are refused --------------------------------------------------------------------------------------
 
     def refuse(self, error):
@@ -318,6 +343,7 @@ cdef class Engine:
             return False
         for log in self.logs:
             log.detach_watermark()
+        clock_attach(&self.handle.clock, NULL)
         if self.watermark is not None:
             self.watermark.close()
             self.watermark = None
@@ -330,6 +356,7 @@ cdef class Engine:
         self.on_refused = None
         self.release_reserve = None
         self.refill_reserve = None
+        self.on_upgrade = None
         return True
 
     # --- properties ------------------------------------------------------------------------------------------------------
@@ -518,8 +545,8 @@ cdef class Engine:
             return False
         return self.release_reserve()
 
-    cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, int sync,
-                       Seen seen=None) except -1:
+    cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
+                       int sync, Seen seen=None) except -1:
         cdef Status st
         cdef LogC* log
         cdef MemC* m
@@ -530,6 +557,8 @@ cdef class Engine:
             refuse_dropped()
         hash = xxh3(key, klen, self.seed)
         mem_prefetch(tree.active.c, hash)
+        if expiry and not self.takes_expiries:
+            self.allow_expiries()
         self.begin_write(klen + vlen, False, op != OP_PUT)
         if tree.state is None:
             refuse_dropped()
@@ -537,26 +566,26 @@ cdef class Engine:
             return 0
         m = tree.active.c
         before = m.used
-        if mem_reserve(m, klen, vlen) != 0:
+        if mem_reserve(m, klen, vlen, expiry) != 0:
             raise MemoryError("memtable")
         if self.log is not None:
             log = self.log.c
             status_clear(&st)
-            n = op_size(op, tree.keyspace, klen, vlen)
+            n = op_size(op, tree.keyspace, klen, vlen, expiry)
             place = log_reserve(log, n, &st)
             if place != NULL:
-                op_encode(place, op, tree.keyspace, key, klen, value, vlen)
+                op_encode(place, op, tree.keyspace, key, klen, value, vlen, expiry)
                 log_commit(log, n, self.handle.visible + 1, 1, &st)
             if st.code != ST_OK:
                 if self.has_reserve(op != OP_PUT, &st):
                     self.check_writable()
-                    return self.write_one(tree, op, key, klen, value, vlen, sync, seen)
+                    return self.write_one(tree, op, key, klen, value, vlen, expiry, sync, seen)
                 raise_status(&st, self.log.path)
             end = log.offset
             self.writes.log_bytes += LOG_RECORD_HEADER + n
         elif sync == SYNC_YES:
             refuse_sync()
-        mem_insert(m, key, klen, value, vlen, self.handle.visible + 1, op, hash)
+        mem_insert(m, key, klen, value, vlen, expiry, self.handle.visible + 1, op, hash)
         self.handle.visible += 1
         self.buffered += m.used - before
         self.writes.bytes_written += klen + vlen
@@ -569,8 +598,9 @@ cdef class Engine:
         return 1
 
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=None) except -1:
+        cdef WriteBatch expiring
         cdef uint64_t end = 0
-        cdef bint large = b.used >= LARGE_BATCH
+        cdef bint large
         if sync == SYNC_YES and self.log is None:
             refuse_sync()
         if b.count == 0:
@@ -578,6 +608,12 @@ cdef class Engine:
             if wants_sync(self, sync):
                 self.sync()
             return 1
+        if self.default_ttls:
+            expiring = self.with_default_expiries(b)
+            b = &expiring.b
+        if b.expiries and not self.takes_expiries:
+            self.allow_expiries()
+        large = b.used >= LARGE_BATCH
         while True:
             self.begin_write(b.used, large, b.deletes == b.count)
             if condition is not None and not condition.holds():
@@ -590,6 +626,30 @@ cdef class Engine:
         if wants_sync(self, sync):
             self.sync_to(end)
         return 1
+
+    cdef int allow_expiries(self) except -1:
+        section_refuse()
+        self.on_upgrade()
+        return self.check_writable()
+
+    cdef WriteBatch with_default_expiries(self, const BatchC* b):
+        cdef WriteBatch out = WriteBatch()
+        cdef OpCursor ops
+        cdef Operation op
+        cdef uint64_t expiry
+        cdef uint64_t now = clock_now(&self.handle.clock)
+        ops_begin(&ops, b.data, b.used, b.count, 0, ANY_OPERATION)
+        while ops.left:
+            if ops_next(&ops, &op) != NULL:
+                break       # never: a batch encodes its own operations
+            expiry = op.expiry
+            if op.op == OP_PUT and expiry == 0:
+                expiry = self.forest.default_ttl(op.keyspace)
+                if expiry:
+                    expiry += now
+            batch_add(&out.b, op.keyspace, op.op, op.key, op.klen, op.value, op.vlen, expiry)
+        self.check_writable()
+        return out
 
     cdef int check_keyspaces(self, const BatchC* b) except -1:
         """Raises KeyspaceError if an operation names a keyspace that was dropped."""

@@ -7,7 +7,7 @@
 #
 # GIL-protected: every field. `slots` is also read by a large batch without the GIL, which holds the writer's turn.
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from lsmkv_ext.memtable.slots cimport MemSlots
 from lsmkv_ext.tree cimport Tree
@@ -33,3 +33,4 @@ cdef class Forest:
     cdef int close(self) noexcept
     cdef uint64_t oldest_number(self)
     cdef uint64_t buffered(self) noexcept
+    cdef uint64_t default_ttl(self, uint32_t keyspace) noexcept     # 0: none, or there is no such keyspace

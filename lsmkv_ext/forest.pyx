@@ -1,7 +1,7 @@
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.memtable.memtable cimport Memtable
-from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots
+from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots, slots_find
 from lsmkv_ext.read.read_state cimport ReadState
 
 
@@ -174,3 +174,8 @@ cdef class Forest:
         for i in range(self.slots.count):
             total += self.slots.items[i].memtable.used
         return total
+
+    cdef uint64_t default_ttl(self, uint32_t keyspace) noexcept:
+        cdef MemSlot* slot = slots_find(&self.slots, keyspace)
+        # The slots are in the order of the trees.
+        return 0 if slot == NULL else (<Tree>self.trees[slot - self.slots.items]).default_ttl

@@ -15,14 +15,16 @@ cdef class Reader(Dependent):
     cdef bint pinned            # a snapshot: reads `held` at `held_seq`; else the tree's state at handle.visible
     cdef ReadState held         # None: closed
     cdef uint64_t held_seq      # entries with larger sequence numbers are invisible
+    cdef uint64_t held_now      # the time by which it judges expiries; 0: that of each call
     cdef ReadState open_state(self, uint64_t* snapshot)
     cdef list pin_states(self, uint64_t* snapshot)
     cdef int report_seek_debt(self) except -1
 
 
-# The value or `default`. `row_key` is the key as an object that the row cache may keep, or None.
+# The value or `default`. `row_key` is the key as an object that the row cache may keep, or None. `expiry` gets that of the value,
+# or 0; NULL is fine.
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, bint expect_hit)
+                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry)
 
 
 cdef class SnapshotBase(Reader):

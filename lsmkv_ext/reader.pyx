@@ -1,15 +1,17 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_offer, row_cache_prefetch, row_cache_worth_probing
+from lsmkv_ext.entry cimport MAX_EXPIRY
 from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.handle cimport HandleC, handle_check
 from lsmkv_ext.port.status cimport ST_OK, Status, status_clear
+from lsmkv_ext.port.wall_clock cimport Moment, clock_now
 from lsmkv_ext.read.counters cimport Counters, counters_add, counters_start, lsm_count
 from lsmkv_ext.read.cursor cimport Cursor, new_cursor
 from lsmkv_ext.read.explain cimport explain_lookup
@@ -64,18 +66,24 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
     value = PyBytes_FromStringAndSize(q.value, q.vlen)
     if q.pinned != NULL:
         table_unpin(q.owner, q.pinned)
-    # A disk read releases the GIL: the levels may be others by now, or the database closed.
-    if row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.c.sets != NULL:
+    # A disk read releases the GIL: the levels may be others by now, or the database closed. A row has no expiry.
+    if (row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.c.sets != NULL
+            and q.expiry == 0):
         row_cache_offer(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt, row_key, value, generation)
     return value
 
 
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, bint expect_hit):
-    """`row_key`: the key as a bytes object that the row cache may keep, or None."""
+                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry):
     cdef Lookup q
+    cdef Moment moment
     cdef int answer
     cdef void* row
+    cdef object value
+    moment.clock = &self.handle.clock
+    moment.now = self.held_now
+    q.moment = &moment
+    q.expiry = 0
     q.key = key
     q.klen = klen
     q.trace = NULL
@@ -86,18 +94,26 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     q.skip_bottom_filter = expect_hit
     answer = probe_memtables(&state.c, &q, &self.tree.lookups)
     if answer == FOUND:
+        if expiry != NULL:
+            expiry[0] = q.expiry
         return PyBytes_FromStringAndSize(q.value, q.vlen)
     if answer != ABSENT:
         return default
     if (self.tree.row_cache.c.sets == NULL or row_key is None or state is not self.tree.state
             or not row_cache_worth_probing(&self.tree.row_cache.c)):
-        return get_from_tables(self, state, &q, None, default, fill_cache)
+        value = get_from_tables(self, state, &q, None, default, fill_cache)
+        if expiry != NULL:
+            expiry[0] = q.expiry
+        return value
     row = row_cache_find(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt, key, klen, self.tree.generation)
     if row != NULL:
         lsm_count(&self.tree.lookups.row_hits, 1)
         lsm_count(&self.tree.lookups.gets_found, 1)
         return <object>row
-    return get_from_tables(self, state, &q, row_key, default, fill_cache)
+    value = get_from_tables(self, state, &q, row_key, default, fill_cache)
+    if expiry != NULL:
+        expiry[0] = q.expiry
+    return value
 
 
 cdef object lookup(Reader self, object key, object default, bint fill_cache, bint expect_hit):
@@ -115,13 +131,13 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, bin
             if state is None:
                 refuse_dropped()
         return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
-                            fill_cache, expect_hit)
+                            fill_cache, expect_hit, NULL)
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
     get_bytes_view(key, &kb)
     try:
         state = self.open_state(&snapshot)
-        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect_hit)
+        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect_hit, NULL)
     finally:
         PyBuffer_Release(&kb)
 
@@ -143,6 +159,7 @@ cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys
     cdef Py_ssize_t i
     cdef Lookup* queries
     cdef Counters* local
+    cdef Moment moment
     cdef ReadContext rc
     cdef Status st
     cdef list out = [None] * n
@@ -156,10 +173,13 @@ cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys
     rc.fill_cache = True
     status_clear(&st)
     counters_start(local, &self.tree.lookups)
+    moment.clock = &self.handle.clock
+    moment.now = self.held_now
     for i in range(n):
         queries[i].key = PyBytes_AS_STRING(keys[i])
         queries[i].klen = PyBytes_GET_SIZE(keys[i])
         queries[i].snapshot = snapshot
+        queries[i].moment = &moment
     try:
         self.handle.inflight += 1
         with nogil:
@@ -247,6 +267,26 @@ cdef class Reader(Dependent):
         held = keys_held(keys)
         return lookup_many(self, self.open_state(&snapshot), snapshot, held, default)
 
+    def ttl(self, key):
+        """Return the seconds until `key` expires, or None if it never does.
+
+        Raises `KeyError` if the key is missing, and as `get` does.
+
+        >>> db.put(b"ada", b"token", ttl=60)
+        >>> 59 < db.ttl(b"ada") <= 60
+        True
+        """
+        cdef uint64_t snapshot = 0
+        cdef uint64_t expiry = 0
+        cdef bytes k = as_bytes(key)
+        cdef ReadState state = self.open_state(&snapshot)
+        if lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, MISSING, True, False,
+                        &expiry) is MISSING:
+            raise KeyError(key)
+        if expiry == 0 or expiry == MAX_EXPIRY:
+            return None
+        return max(0, <int64_t>(expiry - (self.held_now or clock_now(&self.handle.clock)))) / 1000.0
+
     def _on_seek_debt(self):
         """Hook, called in the reader's thread: seeks have searched the tables of L0 so often that merging them is cheaper."""
 
@@ -277,7 +317,7 @@ cdef class Reader(Dependent):
         cdef Iterator it
         self.report_seek_debt()
         it = new_iterator(start, stop, include_start, include_stop, prefix, reverse, include_key, include_value, fill_cache)
-        it.attach(self, self.open_state(&snapshot), snapshot)
+        it.attach(self, self.open_state(&snapshot), snapshot, self.held_now)
         return it
 
     def cursor(self, *, start=None, stop=None, prefix=None, bint fill_cache=True):
@@ -294,14 +334,14 @@ cdef class Reader(Dependent):
         cdef Cursor cursor
         handle_check(self.handle)
         cursor = new_cursor(start, stop, prefix, fill_cache)
-        cursor.attach(self, self.open_state(&snapshot), snapshot)
+        cursor.attach(self, self.open_state(&snapshot), snapshot, self.held_now)
         return cursor
 
     def _explain(self, key):
         """The trace of one lookup as plain data; `DB.explain` makes an `Explain` of it."""
         cdef uint64_t snapshot = 0
         cdef bytes k = as_bytes(key)
-        return explain_lookup(self.handle, self.open_state(&snapshot), snapshot, k, self.tree.path)
+        return explain_lookup(self.handle, self.open_state(&snapshot), snapshot, self.held_now, k, self.tree.path)
 
 
 cdef class SnapshotBase(Reader):
@@ -313,6 +353,7 @@ cdef class SnapshotBase(Reader):
             raise TypeError("a snapshot is made once")
         if moment is None:
             self.states = source.pin_states(&self.held_seq)
+            self.held_now = clock_now(&source.handle.clock)
         else:
             self.take_moment(source, moment)
         self.pinned = True
@@ -327,6 +368,7 @@ cdef class SnapshotBase(Reader):
             raise ClosedError("the snapshot is closed")
         self.states = moment.states
         self.held_seq = moment.held_seq
+        self.held_now = moment.held_now
         return 0
 
     cdef int turn_to(self, Tree tree) except -1:

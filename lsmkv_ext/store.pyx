@@ -4,9 +4,11 @@ from libc.stdint cimport uint64_t
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, checked_key, refuse_key, refuse_value
 from lsmkv_ext.engine cimport sync_wish
+from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.handle cimport handle_check, handle_unref
+from lsmkv_ext.port.wall_clock cimport clock_now
 
 
 cdef class Store(Reader):
@@ -95,31 +97,38 @@ cdef class Store(Reader):
             self.engine.fail_write()
         return 0
 
-    cdef int write_op(self, int op, object key, object value, int sync) except -1:
+    cdef uint64_t default_expiry(self) noexcept:
+        return clock_now(&self.handle.clock) + self.tree.default_ttl if self.tree.default_ttl else 0
+
+    cdef int write_op(self, int op, object key, object value, uint64_t expiry, int sync) except -1:
         """Takes any bytes-like key and value (None for a delete). Copies the key: it is hashed now, and the write may wait."""
         cdef Py_buffer vb
         cdef bytes k = checked_key(key)
         if op == OP_DELETE:
             self.check_writable()
-            return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, sync)
+            return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), NULL, 0, 0, sync)
         get_bytes_view(value, &vb)
         try:
             if vb.len > MAX_VALUE:
                 refuse_value(vb.len)
             self.check_writable()
             return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len,
-                                         sync)
+                                         expiry or self.default_expiry(), sync)
         finally:
             PyBuffer_Release(&vb)
 
-    def put(self, key, value, *, sync=None):
+    def put(self, key, value, *, sync=None, ttl=None, expire_at=None):
         """Set `key` to `value`.
+
+        With `ttl`, in seconds or as a timedelta, the entry expires so long after this call; with `expire_at`, in seconds
+        since 1970 or as a datetime, at that moment. No read returns an expired entry. Without both it has the option
+        `default_ttl`; `ttl=math.inf` means never.
 
         With `sync=True` it returns once the write survives a power cut, with `sync=False` once it survives the death of
         the process. None means the option `sync`.
 
-        Raises `ReadOnlyError` if the database is read-only, `ValueError` if the key exceeds 65535 bytes or the value
-        1 GiB, and `IOError` if the disk fails.
+        Raises `ReadOnlyError` if the database is read-only, `ValueError` if the key exceeds 65535 bytes, the value 1 GiB,
+        or a TTL is not above 0, and `IOError` if the disk fails.
 
         >>> db.put(b"ada", b"1815")
         >>> db[b"ada"]
@@ -127,6 +136,9 @@ cdef class Store(Reader):
         """
         cdef Py_ssize_t klen, vlen
         cdef int wish = sync_wish(sync)
+        cdef uint64_t expiry = 0
+        if ttl is not None or expire_at is not None:
+            expiry = expiry_from(ttl, expire_at, &self.handle.clock)
         self.check_writable()
         if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
             klen = PyBytes_GET_SIZE(key)
@@ -135,9 +147,12 @@ cdef class Store(Reader):
                 refuse_key(key, klen)
             if vlen > MAX_VALUE:
                 refuse_value(vlen)
-            self.engine.write_one(self.tree, OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, wish)
+            if expiry == 0 and self.tree.default_ttl:
+                expiry = self.default_expiry()
+            self.engine.write_one(self.tree, OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, expiry,
+                                  wish)
             return
-        self.write_op(OP_PUT, key, value, wish)
+        self.write_op(OP_PUT, key, value, expiry, wish)
 
     def delete(self, key, *, sync=None):
         """Delete `key`. A missing key is no error. `sync` and errors are those of `put`.
@@ -146,7 +161,7 @@ cdef class Store(Reader):
         >>> db.delete(b"ada")
         """
         self.check_writable()
-        self.write_op(OP_DELETE, key, None, sync_wish(sync))
+        self.write_op(OP_DELETE, key, None, 0, sync_wish(sync))
 
     def delete_range(self, start, stop, *, sync=None):
         """Delete the keys in [start, stop), with one small write. Delete nothing if stop <= start.
@@ -161,7 +176,7 @@ cdef class Store(Reader):
         cdef bytes first = checked_key(start)
         cdef bytes last = checked_key(stop)
         if first < last:
-            batch_add(&batch.b, self.tree.keyspace, OP_DELETE_RANGE, first, len(first), last, len(last))
+            batch_add(&batch.b, self.tree.keyspace, OP_DELETE_RANGE, first, len(first), last, len(last), 0)
         self.check_writable()
         self.engine.write_payload(&batch.b, wish)
 

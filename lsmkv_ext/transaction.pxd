@@ -40,7 +40,7 @@ cdef class TransactionBase(SnapshotBase):
     cdef int check_live(self) except -1
     cdef int uncount(self) noexcept
     cdef int end(self) noexcept
-    cdef int record(self, Tree tree, int op, bytes key, bytes value) except -1
+    cdef int record(self, Tree tree, int op, bytes key, bytes value, uint64_t expiry) except -1
     cdef object lookup(self, object key, object default, object keyspace)
     cdef bint pin_positions(self) except -1
     cdef bint unchanged(self) noexcept

@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, checked_key, refuse_value
 from lsmkv_ext.engine cimport WriteCondition, sync_wish
+from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.forest cimport Forest
 from lsmkv_ext.limits cimport MAX_SEQ, MAX_VALUE
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_footprint, entry_key, entry_klen
@@ -197,13 +198,13 @@ cdef class TransactionBase(SnapshotBase):
 
     # --- reads ---------------------------------------------------------------------------------------------------------------
 
-    cdef int record(self, Tree tree, int op, bytes key, bytes value) except -1:
+    cdef int record(self, Tree tree, int op, bytes key, bytes value, uint64_t expiry) except -1:
         """Adds a write to the batch."""
         if self.batch is None:
             self.batch = WriteBatch()
         if value is None:
-            return batch_add(&self.batch.b, tree.keyspace, op, key, len(key), NULL, 0)
-        return batch_add(&self.batch.b, tree.keyspace, op, key, len(key), value, len(value))
+            return batch_add(&self.batch.b, tree.keyspace, op, key, len(key), NULL, 0, 0)
+        return batch_add(&self.batch.b, tree.keyspace, op, key, len(key), value, len(value), expiry)
 
     cdef object lookup(self, object key, object default, object keyspace):
         cdef bytes k = as_bytes(key)
@@ -221,7 +222,8 @@ cdef class TransactionBase(SnapshotBase):
         self.reads.append((tree, k))
         self.check_live()
         state = state_of(self, tree)
-        return lookup_bytes(self, state, self.held_seq, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, default, True, False)
+        return lookup_bytes(self, state, self.held_seq, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, default, True, False,
+                            NULL)
 
     def get(self, key, default=None, *, keyspace=None):
         """Return the value of `key`, or `default` if it is missing. It sees the transaction's own writes.
@@ -263,20 +265,22 @@ cdef class TransactionBase(SnapshotBase):
 
     # --- writes --------------------------------------------------------------------------------------------------------------
 
-    def put(self, key, value, *, keyspace=None):
-        """Set `key` to `value`. Others see it after the commit.
+    def put(self, key, value, *, keyspace=None, ttl=None, expire_at=None):
+        """Set `key` to `value`. Others see it after the commit. `ttl` and `expire_at` are those of `DB.put`; a TTL counts from
+        this call.
 
         >>> with db.transaction() as tx:
         ...     tx.put(b"ada", b"1815")
         """
         cdef bytes k = checked_key(key)
         cdef bytes v = as_bytes(value)
+        cdef uint64_t expiry = expiry_from(ttl, expire_at, &self.handle.clock)
         cdef Tree tree
         if len(v) > MAX_VALUE:
             refuse_value(len(v))
         self.check_live()
         tree = self.tree if keyspace is None else tree_of(self, keyspace)
-        self.record(tree, OP_PUT, k, v)
+        self.record(tree, OP_PUT, k, v, expiry)
         self.own[(tree.keyspace, k)] = v
 
     def delete(self, key, *, keyspace=None):
@@ -289,7 +293,7 @@ cdef class TransactionBase(SnapshotBase):
         cdef Tree tree
         self.check_live()
         tree = self.tree if keyspace is None else tree_of(self, keyspace)
-        self.record(tree, OP_DELETE, k, None)
+        self.record(tree, OP_DELETE, k, None, 0)
         self.own[(tree.keyspace, k)] = None
 
     def delete_range(self, start, stop, *, keyspace=None):
@@ -305,7 +309,7 @@ cdef class TransactionBase(SnapshotBase):
         if first >= last:
             return
         tree = self.tree if keyspace is None else tree_of(self, keyspace)
-        self.record(tree, OP_DELETE_RANGE, first, last)
+        self.record(tree, OP_DELETE_RANGE, first, last, 0)
         self.own_ranges.append((tree.keyspace, first, last))
         for space, key in [each for each in self.own if each[0] == tree.keyspace and first <= each[1] < last]:
             self.own[(space, key)] = None

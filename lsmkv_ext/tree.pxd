@@ -36,6 +36,7 @@ cdef class Tree:
     cdef uint64_t row_salt          # so that a key of two keyspaces has two places in the row cache
     cdef uint32_t generation        # changes with the levels in `state`; a cached row is valid for one generation
     cdef Counters lookups
+    cdef uint64_t default_ttl       # of puts without an expiry, in ms; 0: none
 
     cdef int next_generation(self) noexcept
     cdef int install(self, ReadState state) except -1

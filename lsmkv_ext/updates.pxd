@@ -19,6 +19,7 @@ cdef enum NumberUpdate:
 cdef class UpdatingStore(Store):
     # The value of `key` or MISSING, and in `seen` what a write then compares with.
     cdef object read(self, bytes key, Seen seen)
-    # False if the key has changed since; then nothing is written. A `value` of None deletes.
+    # False if the key has changed since; then nothing is written. A `value` of None deletes. The entry keeps the expiry that was
+    # read, or gets the default one if there was none.
     cdef bint write_unchanged(self, bytes key, bytes value, Seen seen, int sync) except -1
     cdef object update_number(self, object key, int64_t n, int64_t default, NumberUpdate how, object sync)

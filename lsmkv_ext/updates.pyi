@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 from typing_extensions import Buffer
@@ -11,7 +12,22 @@ class UpdatingStore(Store):
     def min(self, key: Buffer, n: int, *, sync: bool | None = None) -> int: ...
     def append(self, key: Buffer, suffix: Buffer, *, sync: bool | None = None) -> int: ...
     def compare_and_set(
-        self, key: Buffer, expected: Buffer | None, new: Buffer | None, *, sync: bool | None = None
+        self,
+        key: Buffer,
+        expected: Buffer | None,
+        new: Buffer | None,
+        *,
+        sync: bool | None = None,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> bool: ...
+    def touch(
+        self,
+        key: Buffer,
+        ttl: float | timedelta | None = None,
+        *,
+        expire_at: float | datetime | None = None,
+        sync: bool | None = None,
     ) -> bool: ...
     def modify(
         self, key: Buffer, function: Callable[[bytes | None], Buffer | None], *, sync: bool | None = None

@@ -1,8 +1,9 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_PUT, checked_key, refuse_value
+from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.engine cimport SYNC_AS_DEFAULT, Seen, sync_wish
 from lsmkv_ext.limits cimport MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes
@@ -53,19 +54,18 @@ cdef class UpdatingStore(Store):
     """A `Store` with calls that read and write a key in one step. All of them are atomic to all threads."""
 
     cdef object read(self, bytes key, Seen seen):
+        seen.expiry = 0
         seen.state = self.open_state(&seen.snapshot)
         return lookup_bytes(self, seen.state, seen.snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), key, MISSING, True,
-                            False)
+                            False, &seen.expiry)
 
     cdef bint write_unchanged(self, bytes key, bytes value, Seen seen, int sync) except -1:
-        cdef const char* data = NULL
-        cdef size_t n = 0
-        if value is not None:
-            data = PyBytes_AS_STRING(value)
-            n = PyBytes_GET_SIZE(value)
         self.check_writable()
-        return self.engine.write_one(self.tree, OP_DELETE if value is None else OP_PUT, PyBytes_AS_STRING(key),
-                                     PyBytes_GET_SIZE(key), data, n, sync, seen)
+        if value is None:
+            return self.engine.write_one(self.tree, OP_DELETE, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), NULL, 0, 0, sync,
+                                         seen)
+        return self.engine.write_one(self.tree, OP_PUT, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), PyBytes_AS_STRING(value),
+                                     PyBytes_GET_SIZE(value), seen.expiry or self.default_expiry(), sync, seen)
 
     cdef object update_number(self, object key, int64_t n, int64_t default, NumberUpdate how, object sync):
         cdef Seen seen = Seen()
@@ -80,7 +80,7 @@ cdef class UpdatingStore(Store):
                 return number
 
     def add(self, key, int64_t n=1, int64_t default=0, *, sync=None):
-        """Add `n` to the number of `key` and return the sum. A missing key counts as `default`.
+        """Add `n` to the number of `key` and return the sum. A missing key counts as `default`. The key keeps its expiry.
 
         A number is stored as 8 bytes, little-endian and signed. Raises `OverflowError` if the sum needs more, and
         `ValueError` if the value has another length.
@@ -124,8 +124,10 @@ cdef class UpdatingStore(Store):
             if self.write_unchanged(k, value, seen, wish):
                 return len(value)
 
-    def compare_and_set(self, key, expected, new, *, sync=None):
+    def compare_and_set(self, key, expected, new, *, sync=None, ttl=None, expire_at=None):
         """Set `key` to `new` if its value is `expected`, and return whether it was. None stands for a missing key.
+
+        `ttl` and `expire_at` are those of `put`. Without them the key keeps its expiry.
 
         >>> db.compare_and_set(b"lock", None, b"mine"), db.compare_and_set(b"lock", None, b"yours")
         (True, False)
@@ -137,18 +139,42 @@ cdef class UpdatingStore(Store):
         cdef bytes old = checked_value(expected)
         cdef bytes value = checked_value(new)
         cdef int wish = sync_wish(sync)
+        cdef uint64_t expiry = expiry_from(ttl, expire_at, &self.handle.clock)
         self.check_writable()
         while True:
             found = self.read(k, seen)
+            if expiry:
+                seen.expiry = expiry
             if (None if found is MISSING else found) != old:
                 return False
             if (old is None and value is None) or self.write_unchanged(k, value, seen, wish):
                 return True
 
+    def touch(self, key, ttl=None, *, expire_at=None, sync=None):
+        """Give `key` another expiry, and return whether the key is there. `ttl` and `expire_at` are those of `put`.
+
+        >>> db.put(b"ada", b"token", ttl=60)
+        >>> db.touch(b"ada", 3600), db.touch(b"bob", 3600)
+        (True, False)
+        """
+        cdef Seen seen = Seen()
+        cdef bytes k = checked_key(key)
+        cdef int wish = sync_wish(sync)
+        cdef uint64_t expiry = expiry_from(ttl, expire_at, &self.handle.clock)
+        self.check_writable()
+        while True:
+            found = self.read(k, seen)
+            if found is MISSING:
+                return False
+            seen.expiry = expiry
+            if self.write_unchanged(k, <bytes>found, seen, wish):
+                return True
+
     def modify(self, key, function, *, sync=None):
         """Set `key` to `function(value)` and return that. A missing key is passed as None, and a result of None deletes.
 
-        `function` runs outside of all locks, and again whenever another write to the key came first.
+        `function` runs outside of all locks, and again whenever another write to the key came first. The key keeps its
+        expiry.
 
         >>> db.put(b"name", b"ada")
         >>> db.modify(b"name", bytes.upper)

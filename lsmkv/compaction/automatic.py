@@ -8,7 +8,7 @@ from functools import partial
 
 from lsmkv.compaction.claims import Claim, Claims
 from lsmkv.compaction.jobs import Jobs
-from lsmkv.compaction.picker import CompactionPlan, Hints, l0_worth_merging
+from lsmkv.compaction.picker import CompactionPlan, Hints, l0_worth_merging, next_expiry
 from lsmkv.compaction.status import TRANSIENT, Status
 from lsmkv.errors import ClosedError, CorruptionError, Error, IOError
 from lsmkv.options import Options
@@ -17,6 +17,8 @@ from lsmkv.version.version import Version
 # How often dropped tables are checked while readers still hold some of them.
 GARBAGE_INTERVAL = 0.5
 IDLE_SECONDS = 0.1
+# How long at most until the next look at the expiries.
+LONGEST_PAUSE = 3600.0
 
 
 class AutomaticCompaction:
@@ -66,10 +68,16 @@ class AutomaticCompaction:
         with self._versions.lock:
             if self._versions.engine.refusal is not None:
                 return None
-            idle = self._idle_in()
-            if idle is not None and idle > 0.0:
-                return idle
-            return GARBAGE_INTERVAL if self._versions.waiting_for_readers else None
+            pauses = [GARBAGE_INTERVAL if self._versions.waiting_for_readers else None, self._idle_in(), self._expiry_in()]
+            return min((pause for pause in pauses if pause is not None and pause > 0.0), default=None)
+
+    def _expiry_in(self) -> float | None:
+        """Seconds until enough entries of a table are expired for a plan, but not so long that the timer overflows; None
+        if that will not happen.
+        """
+        now = self._read_hints().now
+        moment = next_expiry(self._tree.current, now) if now else None
+        return None if moment is None else min((moment - now) / 1000, LONGEST_PAUSE)
 
     # Running -----------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ class Counters:
     moves: int = 0
     shifts: int = 0
     drops: int = 0
+    expired_bytes: int = 0  # keys and values of expired entries that were dropped
     filter_rebuilds: int = 0
     filter_rebuild_bytes: int = 0
     filter_rebuild_ns: int = 0
@@ -47,10 +48,12 @@ class Counters:
         self.flush_entries += result.entries_out
         self.flush_ns += result.ns
         self.level_bytes_written[0] += result.bytes_written
+        self.expired_bytes += result.expired_bytes
         self._filters(result)
 
     def done(self, plan: CompactionPlan, result: Result) -> None:
         self.reasons[plan.reason] += 1
+        self.expired_bytes += result.expired_bytes
         if plan.kind is PlanKind.MOVE:
             self.moves += 1
         elif plan.kind is PlanKind.SHIFT:

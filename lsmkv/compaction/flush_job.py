@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lsmkv.compaction import subcompaction
-from lsmkv.compaction.jobs import Jobs, Result, as_result, open_outputs
+from lsmkv.compaction.jobs import Jobs, Result, as_result, judged, open_outputs
 from lsmkv.version.edit import TreeEdit, VersionEdit
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version_set import Outputs, VersionSet
@@ -43,7 +43,8 @@ def _flush(
             tables += open_outputs(versions, outcome["outputs"], outputs)
             outcomes.append(outcome)
             edits.append(TreeEdit(keyspace=tree.keyspace, added=tuple((0, f) for f in outcome["outputs"])))
-        versions.apply(VersionEdit(trees=tuple(edits), reason=reason), tables, flushed, outputs)
+        clock = max((judged(outcome) or 0 for outcome in outcomes), default=0) or None
+        versions.apply(VersionEdit(trees=tuple(edits), clock=clock, reason=reason), tables, flushed, outputs)
     return _result(outcomes, reason, time.monotonic_ns() - began)
 
 

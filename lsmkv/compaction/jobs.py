@@ -11,7 +11,7 @@ from typing import Any
 
 from lsmkv import filenames
 from lsmkv.compaction import subcompaction
-from lsmkv.compaction.picker import GRANDPARENT_FILES, CompactionPlan, PlanKind
+from lsmkv.compaction.picker import EXPIRED, GRANDPARENT_FILES, CompactionPlan, PlanKind
 from lsmkv.compaction.running import RunningJobs
 from lsmkv.filters import policy
 from lsmkv.options import Options
@@ -39,6 +39,7 @@ class Result:
     filter_build_ns: int = 0
     filter_verify_ns: int = 0
     outputs: int = 0
+    expired_bytes: int = 0  # of the expired entries that it dropped
 
 
 class Jobs:
@@ -64,6 +65,7 @@ class Jobs:
     def _write_l0(self, inputs: list[Any], directory: str, keep_deletes: bool = True) -> dict[str, Any]:
         options = self._table_options(self.tree.options, self.tree.current, 0, None)
         options["directory"] = directory
+        options["now"] = self.versions.judge_time(any(each.expiring for each in inputs))
         return self.running.run(Job(inputs, single_output=True, below=None if keep_deletes else [], **options))
 
     def policy(self, version: Version) -> policy.FilterPolicy:
@@ -138,8 +140,10 @@ class Jobs:
 
     def _drop(self, plan: CompactionPlan) -> Result:
         removed = tuple(f.number for f in plan.upper)
-        self.tree.apply(removed=removed, reason=f"drop: {plan.reason}")
-        return Result(plan.reason, plan.level, plan.output_level)
+        now = self.versions.judge_time(plan.reason == EXPIRED)
+        self.tree.apply(removed=removed, clock=now or None, reason=f"drop: {plan.reason}")
+        reclaimed = sum(f.expired_bytes(now) for f in plan.upper)
+        return Result(plan.reason, plan.level, plan.output_level, expired_bytes=reclaimed)
 
     def _compact(self, plan: CompactionPlan, shifts: int, max_subcompactions: int) -> Result:
         keys = subcompaction.cuts(self.tree.tables_of(plan.inputs), max_subcompactions)
@@ -188,6 +192,7 @@ class Jobs:
             grandparents=[(f.smallest, f.largest, f.size) for f in plan.grandparents],
             max_grandparent_overlap=GRANDPARENT_FILES * options.target_file_size,
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
+            now=versions.judge_time(any(f.expiring for f in (*plan.upper, *lower))),
             **self._table_options(options, version, level, plan.span),
         )
         return lambda start, stop: make(start=start, stop=stop)
@@ -238,8 +243,14 @@ class Jobs:
         with Outputs() as outputs:
             tables = open_outputs(self.versions, files, outputs)
             added = tuple((level, f) for f in files)
-            self.tree.apply(tables, outputs, removed=removed, added=added, reason=reason)
+            clock = judged(outcome)
+            self.tree.apply(tables, outputs, removed=removed, added=added, clock=clock, reason=reason)
         return files
+
+
+def judged(outcome: dict[str, Any]) -> int | None:
+    """The time that the edit of a job has to store: entries that were expired then are gone."""
+    return outcome["now"] if outcome.get("expired") else None
 
 
 def open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outputs) -> list[Table]:
@@ -261,4 +272,5 @@ def as_result(outcome: dict[str, Any], reason: str, level: int, output_level: in
         filter_build_ns=outcome["filter_build_ns"],
         filter_verify_ns=outcome["filter_verify_ns"],
         outputs=outputs,
+        expired_bytes=outcome.get("expired_bytes", 0),
     )

@@ -117,6 +117,7 @@ class CompactRange:
         self._tree = tree
         self._span = span
         self._pause = pause
+        self._now = tree.versions.judge_time(tree.versions.engine.takes_expiries)
         self._l0_at_start = {f.number for f in version.levels[0]}
         self._level = 0
         self._after = b""  # the level is compacted up to this key
@@ -172,10 +173,10 @@ class CompactRange:
             self._level, self._after = self._level + 1, b""
 
     def _left(self, version: Version) -> bool:
-        files = files_to_compact(version, self._level, self._span, self._after)
+        files = files_to_compact(version, self._level, self._span, self._after, self._now)
         return any(self._level or f.number in self._l0_at_start for f in files)
 
     def _step(self, version: Version, running: Sequence[CompactionPlan] = ()) -> CompactionPlan | None:
         if self._level > version.last_level:
             return None
-        return choose_range(version, self._tree.options, self._level, self._span, running, self._after)
+        return choose_range(version, self._tree.options, self._level, self._span, running, self._after, self._now)

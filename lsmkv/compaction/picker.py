@@ -24,13 +24,15 @@ EXPANDED_FILES = 25
 # If all tables of L0 together are smaller than a target file divided by this, they are merged with neighbours in L1
 # rather than moved. Otherwise many short sessions or small flushes would fill L1 with tiny tables.
 SMALL_DIVISOR = 8
-# From this share of tombstones on, a table is worth merging although its level is not full.
-TOMBSTONE_SHARE = 0.5
-# In the last level tombstones hide nothing, so fewer are worth a rewrite.
-BOTTOM_TOMBSTONE_SHARE = 0.25
+# From this share of tombstones and expired entries on, a table is worth merging although its level is not full.
+DEAD_SHARE = 0.5
+# In the last level they hide nothing, so fewer are worth a rewrite.
+BOTTOM_DEAD_SHARE = 0.25
 
 # The reason of plans that a caller asked for.
 MANUAL = "manual"
+# The reason of plans that drop whole tables of expired entries.
+EXPIRED = "expired"
 
 
 class PlanKind(Enum):
@@ -86,6 +88,7 @@ class Hints:
     filter_debt: frozenset[int] = frozenset()  # files whose filter does not suit their level
     dead: frozenset[int] = frozenset()  # files in which newer range tombstones of the tree delete everything
     covered: Mapping[int, int] = field(default_factory=dict)  # bytes that newer range tombstones delete, by file
+    now: int = 0  # by which expiries are judged; 0: none has passed
 
 
 NO_HINTS = Hints()
@@ -200,12 +203,13 @@ def conflict(plan: CompactionPlan, other: CompactionPlan) -> bool:
 def _candidates(version: Version, options: Options, hints: Hints, taken: _Conflicts) -> Iterator[CompactionPlan | None]:
     """One plan of each kind that is due, the most urgent first; None where nothing can be picked."""
     yield _pick_dead(version, taken, hints)
+    yield _pick_expired(version, taken, hints.now)
     scores = level_scores(version, options)
     full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
     for level in sorted(full, key=lambda level: -scores[level]):
-        yield _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level)
-    yield _pick_tombstones(version, options, taken)
-    yield _pick_bottom_tombstones(version, options, taken)
+        yield _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level, hints.now)
+    yield _pick_tombstones(version, options, taken, hints.now)
+    yield _pick_bottom_tombstones(version, options, taken, hints.now)
     yield _pick_seek_heavy(version, options, taken, hints)
     yield _pick_filter_debt(version, taken, hints)
 
@@ -226,10 +230,28 @@ def _pick_dead(version: Version, taken: _Conflicts, hints: Hints) -> CompactionP
 
 def _hides_nothing(version: Version, level: int, f: TableMeta) -> bool:
     """Whether `f` holds only range tombstones, and no older table overlaps them."""
-    if f.entries or not f.range_tombstones:
-        return False
+    return not f.entries and bool(f.range_tombstones) and not _older_overlap(version, level, f)
+
+
+def _older_overlap(version: Version, level: int, f: TableMeta) -> bool:
+    """Whether an older table overlaps `f`."""
     young = version.overlapping(0, f.range) if level == 0 else ()
-    return not any(other.min_seq < f.max_seq for other in young if other is not f) and not version.below(level, f.range)
+    return any(other.min_seq < f.max_seq for other in young if other is not f) or bool(version.below(level, f.range))
+
+
+def _pick_expired(version: Version, taken: _Conflicts, now: int) -> CompactionPlan | None:
+    """The tables of a level in which everything is expired and hides nothing. Dropping them reads no byte."""
+    for level, files in enumerate(version.levels):
+        chosen = tuple(f for f in files if all_expired(f, now) and not _older_overlap(version, level, f))
+        chosen = tuple(f for f in chosen if taken.free((f,)))
+        if chosen:
+            return CompactionPlan(PlanKind.DROP, level, level, upper=chosen, reason=EXPIRED)
+    return None
+
+
+def all_expired(f: TableMeta, now: int) -> bool:
+    """Whether nothing in `f` is live. Its range tombstones may still hide something."""
+    return bool(f.entries) and f.expired(now) == f.entries and f.max_expiry <= now and not f.range_tombstones
 
 
 def _pick_l0(version: Version, options: Options, taken: _Conflicts, reason: str = "l0 count") -> CompactionPlan | None:
@@ -288,34 +310,35 @@ def close_over(files: Sequence[TableMeta], span: KeyRange) -> tuple[TableMeta, .
         span = grown
 
 
-def _pick_level(version: Version, options: Options, taken: _Conflicts, level: int) -> CompactionPlan | None:
-    """The file with the least overlap below per byte of its own; tombstones count extra."""
+def _pick_level(version: Version, options: Options, taken: _Conflicts, level: int, now: int) -> CompactionPlan | None:
+    """The file with the least overlap below per byte of its own; tombstones and expired entries count extra."""
 
     def cost(f: TableMeta) -> float:
         overlap = total_size(version.overlapping(level + 1, f.range))
-        return overlap / (f.size * (1 + 2 * tombstone_share(f)) + 1)
+        return overlap / (f.size * (1 + 2 * dead_share(f, now)) + 1)
 
     return _first_plan(version, options, taken, level, sorted(version.levels[level], key=cost), "level size")
 
 
-def _pick_tombstones(version: Version, options: Options, taken: _Conflicts) -> CompactionPlan | None:
+def _pick_tombstones(version: Version, options: Options, taken: _Conflicts, now: int) -> CompactionPlan | None:
     for level in range(1, version.last_level):
-        heavy = [f for f in version.levels[level] if tombstone_share(f) >= TOMBSTONE_SHARE]
-        plan = _first_plan(
-            version, options, taken, level, sorted(heavy, key=tombstone_share, reverse=True), "tombstones"
-        )
+        heavy = [f for f in version.levels[level] if dead_share(f, now) >= DEAD_SHARE]
+        heavy.sort(key=lambda f: dead_share(f, now), reverse=True)
+        plan = _first_plan(version, options, taken, level, heavy, "tombstones")
         if plan is not None:
             return plan
     return None
 
 
-def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflicts) -> CompactionPlan | None:
-    """A table of the last level with many tombstones, which hide nothing there, to be rewritten without them."""
+def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflicts, now: int) -> CompactionPlan | None:
+    """A table of the last level with many tombstones or expired entries, which hide nothing there, to be rewritten
+    without them.
+    """
     last = version.last_level
     if last == 0:
         return None
     for f in version.levels[last]:
-        if not f.range_tombstones and tombstone_share(f) < BOTTOM_TOMBSTONE_SHARE:
+        if not f.range_tombstones and dead_share(f, now) < BOTTOM_DEAD_SHARE:
             continue
         plan = CompactionPlan(PlanKind.COMPACT, last, last, upper=(f,), reason="bottom tombstones")
         if taken.allow(plan):
@@ -365,10 +388,25 @@ def _pick_filter_debt(version: Version, taken: _Conflicts, hints: Hints) -> Comp
     return None
 
 
-def tombstone_share(f: TableMeta) -> float:
+def dead_share(f: TableMeta, now: int) -> float:
+    """The share of tombstones and expired entries."""
     if f.range_tombstones:
         return 1.0
-    return f.deletes / f.entries if f.entries else 0.0
+    return (f.deletes + f.expired(now)) / f.entries if f.entries else 0.0
+
+
+def next_expiry(version: Version, now: int) -> int | None:
+    """The time at which the next table will have enough expired entries for a plan, or None."""
+    moments = []
+    for level, files in enumerate(version.levels):
+        share = BOTTOM_DEAD_SHARE if level == version.last_level else DEAD_SHARE
+        for f in files:
+            if f.expiring and f.max_expiry > now:
+                moments.append(f.max_expiry)
+                missing = share * f.entries - f.deletes
+                if level and 0 < missing <= f.expiring:
+                    moments.append(f.min_expiry + int(missing / f.expiring * (f.max_expiry - f.min_expiry)) + 1)
+    return min((moment for moment in moments if moment > now), default=None)
 
 
 def _first_plan(
@@ -444,14 +482,15 @@ def choose_range(
     span: KeyRange = EVERYTHING,
     busy: Sequence[CompactionPlan] = (),
     after: bytes = b"",
+    now: int = 0,
 ) -> CompactionPlan | None:
     """One step of `compact_range`: brings files of `level` in `span`, from key `after` on, one level down. None if
-    nothing is left there or it conflicts with `busy`.
+    nothing is left there or it conflicts with `busy`. `now` judges expiries.
     """
     if any(plan.kind is PlanKind.SHIFT for plan in busy):
         return None
     taken = _Conflicts(busy)
-    files = files_to_compact(version, level, span, after)
+    files = files_to_compact(version, level, span, after, now)
     if not files:
         return None
     if level == 0:
@@ -462,11 +501,15 @@ def choose_range(
     return _plan_down(version, options, taken, level, _batch(options, files), MANUAL)
 
 
-def files_to_compact(version: Version, level: int, span: KeyRange, after: bytes = b"") -> tuple[TableMeta, ...]:
-    """The files of `level` that `compact_range` has to compact: in the last level only those with tombstones."""
+def files_to_compact(
+    version: Version, level: int, span: KeyRange, after: bytes = b"", now: int = 0
+) -> tuple[TableMeta, ...]:
+    """The files of `level` that `compact_range` has to compact: in the last level only those with tombstones or expired
+    entries.
+    """
     files = version.overlapping(level, span)
     if level and level == version.last_level:
-        files = tuple(f for f in files if f.deletes or f.range_tombstones)
+        files = tuple(f for f in files if f.deletes or f.range_tombstones or 0 < f.min_expiry <= now)
     return tuple(f for f in files if f.largest >= after) if level else files
 
 

@@ -133,12 +133,13 @@ class SubcompactionJob:
 def together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
     """Merges the outcomes. Each of them counts all of the input, but only its own outputs."""
     summed = (
-        *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered"),
+        *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered", "expired", "expired_bytes"),
         *("filter_build_ns", "filter_verify_ns"),
     )
     return {
         **outcomes[0],
         **{name: sum(outcome[name] for outcome in outcomes) for name in summed},
         "outputs": [output for outcome in outcomes for output in outcome["outputs"]],
+        "now": max(outcome["now"] for outcome in outcomes),
         "ns": ns,
     }

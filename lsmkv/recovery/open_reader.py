@@ -25,6 +25,7 @@ from lsmkv.version.manifest import decode_manifest
 from lsmkv.version.version import TableMeta
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
+from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.table.table import Table
 
@@ -42,7 +43,8 @@ class _Attempts:
     attempt opens only the tables that are new.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, clock: ManualClock | None) -> None:
+        self.clock = clock
         self.caches = stored_state.new_caches(options)
         self._descriptors = stored_state.descriptor_limit(options)
         self._seed = 0
@@ -67,7 +69,10 @@ class _Attempts:
 
 
 def open_for_reading(
-    directory: str, options: Options, stop: Callable[[], bool] = lambda: False
+    directory: str,
+    options: Options,
+    stop: Callable[[], bool] = lambda: False,
+    clock: ManualClock | None = None,
 ) -> tuple[VersionSet, RecoveryReport]:
     """Reads a consistent state. Starts over when the writer has removed or replaced a file.
 
@@ -75,7 +80,7 @@ def open_for_reading(
     as soon as `stop` is true.
     """
     last, again, tries = "", 0, 0
-    attempts = _Attempts(options)
+    attempts = _Attempts(options, clock)
     began = time.monotonic()
     while True:
         if stop():
@@ -119,7 +124,7 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
     # Kept open until the end, or another file could get its inode.
     with stored_state.open_manifest(directory) as (file, number, path):
         state = decode_manifest(file, number, path)
-        versions = stored_state.new_version_set(directory, options, state, attempts.caches)
+        versions = stored_state.new_version_set(directory, options, state, attempts.caches, attempts.clock)
         try:
             # Tables first: opening them is fast, reading logs is not. The manifest names the oldest log, so one removed
             # meanwhile is noticed.

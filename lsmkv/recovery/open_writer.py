@@ -37,6 +37,7 @@ from lsmkv.version.manifest import LATEST_FORMAT, ManifestState
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
+from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.wal.dump import LogDump
 from lsmkv_ext.wal.reader import HEAD_SIZE
@@ -47,6 +48,7 @@ log = logging.getLogger("lsmkv")
 
 # Bytes of L0 that an open merges itself. Merging so few costs less than the fsyncs of the open.
 MERGE_AT_OPEN = 256 << 10
+DAY = 86400.0
 # Bytes of a log that `_sync_again` copies at a time.
 REWRITE_BYTES = 1 << 20
 
@@ -61,8 +63,12 @@ def create_directory(directory: str) -> None:
     sync_directory(os.path.dirname(os.path.abspath(directory)))
 
 
-def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, RecoveryReport]:
-    """Returns a version set with an active memtable, its log, and a manifest that names it."""
+def open_for_writing(
+    directory: str, options: Options, clock: ManualClock | None = None
+) -> tuple[VersionSet, RecoveryReport]:
+    """Returns a version set with an active memtable, its log, and a manifest that names it. `clock` replaces the clock
+    of the system.
+    """
     report = RecoveryReport()
     began = time.monotonic()
     stored_state.refuse_irregular(directory, filenames.list_irregular(directory))
@@ -70,7 +76,8 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
     state = _new_state() if created else stored_state.read_state(directory)
     stored_state.check_table_files(directory, state)
     logs, last_seq = ([], 0) if created else stored_state.check_logs(directory, state, options, report)
-    versions = stored_state.new_version_set(directory, options, state, stored_state.new_caches(options))
+    versions = stored_state.new_version_set(directory, options, state, stored_state.new_caches(options), clock)
+    _warn_of_clock(versions)
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
     try:
@@ -90,6 +97,18 @@ def open_for_writing(directory: str, options: Options) -> tuple[VersionSet, Reco
         versions.sync_directory()
     report.seconds = time.monotonic() - began
     return versions, report
+
+
+def _warn_of_clock(versions: VersionSet) -> None:
+    """After the clock of the system went forward and back, TTLs count from a time in the future."""
+    ahead = versions.engine.clock / 1000 - time.time()
+    if ahead > DAY:
+        days = ahead / DAY
+        log.warning(
+            "%s: its clock is %.1f days ahead of the system; entries expire by that clock until it is reset",
+            versions.directory,
+            days,
+        )
 
 
 def _new_state() -> ManifestState:
@@ -163,10 +182,11 @@ def _begin(
     last_seq = edit.last_seq or 0 if last_seq is None else last_seq
     writer = _log_of(number, versions, outputs, last_seq)
     watermark = None
-    if writer is not None:
+    if writer is not None or versions.engine.takes_expiries:
         watermark = SyncWatermark(os.path.join(versions.directory, filenames.SYNCED))
+    edit = replace(edit, logged=writer is not None, clock=_clock_to_store(versions, edit), reason="open")
     # Syncs the directory before the edit is durable, and with it the names of the log and the tables.
-    versions.start(replace(edit, logged=writer is not None, reason="open"), outputs)
+    versions.start(edit, outputs)
     versions.engine.start(
         [tree.live for tree in versions.trees.values()],
         [_first_state(tree, number, pieces) for tree in versions.trees.values()],
@@ -176,6 +196,15 @@ def _begin(
         watermark=watermark,
         old_logs=old_logs,
     )
+
+
+def _clock_to_store(versions: VersionSet, edit: VersionEdit) -> int | None:
+    """The time that the manifest does not have yet. SYNCED has it, but is never synced. Without expiries it is of no
+    use, and not worth the sync of an edit.
+    """
+    files = [*versions.state.files(), *(f for tree in edit.trees for _, f in tree.added)]
+    latest = versions.engine.clock
+    return latest if latest > versions.state.clock and any(f.expiring for f in files) else None
 
 
 def _first_state(tree: StoredTree, number: int, pieces: Sequence[Piece]) -> ReadState:

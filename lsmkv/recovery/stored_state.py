@@ -27,8 +27,10 @@ from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
+from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
+from lsmkv_ext.wal.sync_watermark import read_clock
 
 log = logging.getLogger("lsmkv")
 
@@ -139,10 +141,16 @@ def new_caches(options: Options) -> tuple[BlockCache, FdCache]:
 
 
 def new_version_set(
-    directory: str, options: Options, state: ManifestState, caches: tuple[BlockCache, FdCache]
+    directory: str,
+    options: Options,
+    state: ManifestState,
+    caches: tuple[BlockCache, FdCache],
+    clock: ManualClock | None = None,
 ) -> VersionSet:
-    """A version set with no table open yet."""
+    """A version set with no table open yet. `clock` replaces the clock of the system."""
     versions = VersionSet(directory, options, state, {}, *caches, FileNumbers(state.next_file))
+    versions.engine.takes_expiries = state.format_version > 1
+    versions.engine.start_clock(latest_time(directory, state), clock)
     for tree in versions.trees.values():
         try:
             _ = tree.options
@@ -150,6 +158,12 @@ def new_version_set(
             path = filenames.manifest_path(directory, state.number)
             raise CorruptionError(f"options of keyspace {tree.state.name!r}: {error}", path) from error
     return versions
+
+
+def latest_time(directory: str, state: ManifestState) -> int:
+    """The latest time by which the writer judged an expiry, as far as it is stored."""
+    path = os.path.join(directory, filenames.SYNCED)
+    return max(state.clock, read_clock(path)) if state.format_version > 1 else 0
 
 
 def open_tables(versions: VersionSet) -> None:
@@ -166,9 +180,13 @@ def open_table(versions: VersionSet, f: TableMeta) -> Table:
 
 def check_table(table: Table, f: TableMeta, path: str) -> None:
     """Raises CorruptionError if the table is not the one that the manifest describes."""
-    found = (table.smallest, table.largest, table.n_entries)
-    if found != (f.smallest, f.largest, f.entries):
+    if _identity(table.meta) != _identity(f):
         raise CorruptionError("table does not match the manifest", path)
+
+
+def _identity(f: TableMeta) -> tuple[Any, ...]:
+    """What the table and the manifest say alike."""
+    return f.smallest, f.largest, f.entries, f.expiring, f.min_expiry, f.max_expiry, f.expiring_bytes
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:

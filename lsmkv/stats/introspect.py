@@ -44,8 +44,9 @@ def stats(work: TreeWork, background: Counters) -> Stats:
         }
         infos = tree.filter_infos()
     owed = policy.debts(version, work.jobs.policy(version), infos, versions.state.seed)
+    now = versions.judge_time(any(f.expiring for f in version.files()))
     tables = [
-        table_info(level, f, infos[f.number], owed.get(f.number))
+        table_info(level, f, infos[f.number], owed.get(f.number), now)
         for level, files in enumerate(version.levels)
         for f in files
     ]
@@ -69,7 +70,7 @@ def _memtables(tree: StoredTree) -> list[Memtable]:
     return [] if state is None else state.memtables
 
 
-def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | None) -> TableInfo:
+def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | None, now: int) -> TableInfo:
     return TableInfo(
         level=level,
         number=f.number,
@@ -82,6 +83,8 @@ def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | No
         fill_ratio=info["fill_ratio"],
         problem=info["problem"],
         debt=debt,
+        raw_bytes=f.raw_bytes,
+        expired_bytes=f.expired_bytes(now),
     )
 
 

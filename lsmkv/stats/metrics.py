@@ -52,6 +52,8 @@ class TableInfo:
     fill_ratio: float = 0.0
     problem: str = "absent"
     debt: str | None = None  # why the filter should be rebuilt
+    raw_bytes: int = 0  # keys and values
+    expired_bytes: int = 0  # about how many of these are expired
 
     @property
     def healthy(self) -> bool:
@@ -179,6 +181,15 @@ class CompactionStats:
 
 
 @dataclass(frozen=True)
+class ExpiryStats:
+    """Bytes of keys and values. Those in tables are estimated from the range of each table's expiries."""
+
+    live_bytes: int  # in tables
+    expired_bytes: int  # in tables, not reclaimed yet
+    reclaimed_bytes: int  # dropped by flushes and compactions
+
+
+@dataclass(frozen=True)
 class StallStats:
     slowdowns: int
     slowdown_seconds: float
@@ -221,6 +232,7 @@ class Stats:
     memtable: MemtableStats
     flush: FlushStats
     compaction: CompactionStats
+    expiry: ExpiryStats
     stalls: StallStats
     shadow: ShadowStats
     alarms: tuple[Alarm, ...]
@@ -271,6 +283,7 @@ def make_stats(
         memtable=_memtable(memtable or {}),
         flush=_flush(background or {}),
         compaction=_compaction(background or {}),
+        expiry=_expiry(tables, background or {}),
         stalls=StallStats(
             _int(counters, "slowdowns"),
             _int(counters, "slowdown_ns") / 1e9,
@@ -280,6 +293,11 @@ def make_stats(
         shadow=shadow,
         alarms=tuple(_alarms(levels, total, shadow)),
     )
+
+
+def _expiry(tables: Sequence[TableInfo], background: Raw) -> ExpiryStats:
+    expired = sum(t.expired_bytes for t in tables)
+    return ExpiryStats(sum(t.raw_bytes for t in tables) - expired, expired, _int(background, "expired_bytes"))
 
 
 @dataclass(frozen=True)

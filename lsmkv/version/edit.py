@@ -36,7 +36,9 @@ TAG_NEXT_KEYSPACE = 14
 TAG_CLOCK = 15
 TAG_TIME = 0x40
 TAG_REASON = 0x41
-FIRST_OPTIONAL_TAG = 0x40
+FIRST_OPTIONAL_TAG = 0x40  # also of extensions
+
+EXTENSION_EXPIRY = 1
 
 MAX_REASON = 200
 MAX_NAME = 255  # bytes of a keyspace's name
@@ -124,9 +126,11 @@ class VersionEdit:
     reason: str = ""
 
     @classmethod
-    def of(cls, *, reason: str = "", last_seq: int | None = None, **changes: Any) -> VersionEdit:
+    def of(
+        cls, *, reason: str = "", last_seq: int | None = None, clock: int | None = None, **changes: Any
+    ) -> VersionEdit:
         """The edit of one keyspace that makes these changes of a `TreeEdit`."""
-        return cls(trees=(TreeEdit(**changes),), reason=reason, last_seq=last_seq)
+        return cls(trees=(TreeEdit(**changes),), reason=reason, last_seq=last_seq, clock=clock)
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -192,12 +196,24 @@ _FILE_NUMBERS: tuple[tuple[str, int], ...] = (
 )
 
 
+# The numbers of extension 1, likewise.
+_EXPIRY_NUMBERS: tuple[tuple[str, int], ...] = (
+    ("expiring", U64),
+    ("min_expiry", MAX_CLOCK),
+    ("max_expiry", MAX_CLOCK),
+    ("expiring_bytes", U64),
+)
+
+
 def _encode_file(level: int, f: TableMeta) -> bytes:
     out = bytearray(_varint(level))
     for name, _ in _FILE_NUMBERS:
         out += _varint(int(getattr(f, name)))
     for key in (f.smallest, f.largest):
         out += _varint(len(key)) + key
+    if f.expiring:
+        value = b"".join(_varint(getattr(f, name)) for name, _ in _EXPIRY_NUMBERS)
+        out += _varint(EXTENSION_EXPIRY) + _varint(len(value)) + value
     return bytes(out)
 
 
@@ -241,13 +257,51 @@ class _Reader:
             raise ValueError(f"{self.left} bytes too many")
 
 
-def _decode_file(value: bytes) -> tuple[int, TableMeta]:
+def _decode_expiry(value: bytes) -> dict[str, int]:
+    reader = _Reader(value)
+    numbers = {name: reader.varint(limit) for name, limit in _EXPIRY_NUMBERS}
+    reader.finish()
+    if not numbers["expiring"] or not 0 < numbers["min_expiry"] <= numbers["max_expiry"]:
+        raise ValueError("the expiries of a file contradict each other")
+    return numbers
+
+
+def _decode_extensions(reader: _Reader) -> dict[str, int]:
+    """The numbers in the extensions of a file, which follow its keys."""
+    numbers: dict[str, int] = {}
+    seen: set[int] = set()
+    while reader.left:
+        extension = reader.varint(U64)
+        value = reader.bytes(reader.left)
+        if extension in seen:
+            raise ValueError(f"extension {extension} appears twice")
+        seen.add(extension)
+        if extension == EXTENSION_EXPIRY:
+            numbers |= _decode_expiry(value)
+        elif extension < FIRST_OPTIONAL_TAG:
+            raise ValueError(f"unknown extension {extension}")
+    return numbers
+
+
+def _decode_file_1(value: bytes) -> tuple[int, TableMeta]:
+    return _decode_file(value, extended=False)
+
+
+def _decode_file_2(value: bytes) -> tuple[int, TableMeta]:
+    return _decode_file(value, extended=True)
+
+
+def _decode_file(value: bytes, extended: bool) -> tuple[int, TableMeta]:
     reader = _Reader(value)
     level = reader.varint(MAX_LEVELS - 1)
     numbers = {name: reader.varint(limit) for name, limit in _FILE_NUMBERS}
     exclusive = bool(numbers.pop("largest_exclusive"))
     smallest, largest = reader.bytes(MAX_KEY), reader.bytes(MAX_KEY)
+    if extended:
+        numbers |= _decode_extensions(reader)
     reader.finish()
+    if numbers.get("expiring", 0) > numbers["entries"]:
+        raise ValueError("a file has more expiries than entries")
     if not numbers["number"] or numbers["min_seq"] > numbers["max_seq"]:
         raise ValueError("a file entry contradicts itself")
     return level, TableMeta(smallest=smallest, largest=largest, largest_exclusive=exclusive, **numbers)
@@ -324,8 +378,9 @@ _SINGLE_2: _Decoders = {  # of one that is not the default
 _REPEATED: _Decoders = {
     TAG_REMOVE: ("removed", _one_number(MAX_FILE_NUMBER)),
     TAG_MOVE: ("moved", _decode_move),
-    TAG_ADD: ("added", _decode_file),
+    TAG_ADD: ("added", _decode_file_1),
 }
+_REPEATED_2: _Decoders = {**_REPEATED, TAG_ADD: ("added", _decode_file_2)}
 
 
 def decode_edit(
@@ -349,9 +404,10 @@ def _fields(data: bytes) -> Iterable[tuple[int, bytes]]:
 class _Part:
     """The fields of one keyspace, and of the database if it is the default one."""
 
-    def __init__(self, keyspace: int, single: _Decoders) -> None:
+    def __init__(self, keyspace: int, single: _Decoders, repeated: _Decoders) -> None:
         self.keyspace = keyspace
         self._single = single
+        self._repeated = repeated
         self.values: dict[str, Any] = {}
         self._lists: dict[str, list[object]] = defaultdict(list)
 
@@ -361,8 +417,8 @@ class _Part:
             if name in self.values:
                 raise ValueError(f"{name} appears twice")
             self.values[name] = decode(value)
-        elif tag in _REPEATED:
-            name, decode = _REPEATED[tag]
+        elif tag in self._repeated:
+            name, decode = self._repeated[tag]
             self._lists[name].append(decode(value))
         elif tag < FIRST_OPTIONAL_TAG or tag in _NUMBERS:
             raise ValueError(f"unknown tag {tag}")
@@ -377,13 +433,14 @@ class _Part:
 
 def _decode(data: bytes, format_version: int) -> VersionEdit:
     numbers = _NUMBERS if format_version == 1 else {**_NUMBERS, **_NUMBERS_2}
-    parts = [_Part(0, {**numbers, **_SINGLE})]
+    repeated = _REPEATED if format_version == 1 else _REPEATED_2
+    parts = [_Part(0, {**numbers, **_SINGLE}, repeated)]
     for tag, value in _fields(data):
         if tag == TAG_KEYSPACE and format_version > 1:
             keyspace = _one_number(MAX_KEYSPACE)(value)
             if any(part.keyspace == keyspace for part in parts):
                 raise ValueError(f"keyspace {keyspace} appears twice")
-            parts.append(_Part(keyspace, {**_SINGLE, **_SINGLE_2}))
+            parts.append(_Part(keyspace, {**_SINGLE, **_SINGLE_2}, repeated))
         else:
             parts[-1].add(tag, value)
     names = {name for name, _ in numbers.values()}

@@ -126,6 +126,8 @@ class ManifestState:
         self.log_number = self.log_number if edit.log_number is None else edit.log_number
         self.logged = self.logged if edit.logged is None else edit.logged
         self.next_keyspace = self.next_keyspace if edit.next_keyspace is None else edit.next_keyspace
+        if edit.clock is not None and edit.clock < self.clock:
+            raise ValueError("the clock runs backward")
         self.clock = self.clock if edit.clock is None else edit.clock
         self.trees = _apply_trees(self.trees, edit.trees, self.next_keyspace)
         self.records += 1

@@ -96,12 +96,13 @@ class StoredTree:
         *,
         reason: str,
         last_seq: int | None = None,
+        clock: int | None = None,
         **changes: Any,
     ) -> None:
         """Makes an edit of this keyspace durable, then visible, as `VersionSet.apply` does. `changes` are those of a
         `TreeEdit`.
         """
-        edit = VersionEdit.of(keyspace=self.keyspace, reason=reason, last_seq=last_seq, **changes)
+        edit = VersionEdit.of(keyspace=self.keyspace, reason=reason, last_seq=last_seq, clock=clock, **changes)
         with self.versions.commit:
             self._require()
             self.versions.apply(edit, opened, outputs=outputs)

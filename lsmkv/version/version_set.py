@@ -156,6 +156,10 @@ class VersionSet:
             charge=self.options.cache_index_and_filter_blocks,
         )
 
+    def judge_time(self, expiring: bool) -> int:
+        """The time by which a job or a plan judges expiries; 0 if its inputs have none."""
+        return self.engine.now() if expiring else 0
+
     def add_table(self, table: Table) -> None:
         self.tables[table.number] = table
 
@@ -263,6 +267,7 @@ class VersionSet:
             last_seq=last_seq,
             log_number=min(kept, default=self.state.log_number),
             next_file=self.numbers.peek,
+            clock=None if edit.clock is None else max(edit.clock, self.state.clock),
             time_us=time.time_ns() // 1000,
         )
 

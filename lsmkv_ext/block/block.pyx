@@ -3,6 +3,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memset
 
 from lsmkv_ext.block.format cimport (
+    BLOCK_HAS_KINDS,
     BLOCK_HEADER_SIZE,
     RUN_MAX,
     BlockHeader,
@@ -12,6 +13,8 @@ from lsmkv_ext.block.format cimport (
     copy_suffix,
     key_head,
     key_head_checked,
+    kind_at,
+    kinds_of,
     n_restarts,
     restart_at,
     seq_bits,
@@ -19,6 +22,7 @@ from lsmkv_ext.block.format cimport (
     value_start,
 )
 from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW, BLOCK_SLACK, SEG_PRIVATE
+from lsmkv_ext.entry cimport ENTRY_EXPIRY, EXPIRY_SIZE, STORED_KINDS, expiry_of, is_expiry
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.atomics cimport lsm_prefetch
 from lsmkv_ext.port.codecs cimport xxh3
@@ -89,6 +93,7 @@ cdef void block_free(BlockC* b) noexcept nogil:
 cdef const char* block_check(BlockC* b) noexcept nogil:
     cdef BlockHeader h
     cdef uint64_t total
+    cdef const char* problem
     if b.raw_size < BLOCK_HEADER_SIZE:
         return "block shorter than its header"
     if not block_header_get(b.data + b.raw_size - BLOCK_HEADER_SIZE, &h):
@@ -98,7 +103,8 @@ cdef const char* block_check(BlockC* b) noexcept nogil:
     b.shift = h.shift
     b.seq_width = h.seq_width
     b.wide = h.offset_width == 4
-    total = (<uint64_t>h.values_len + h.keys_len + <uint64_t>h.n_entries * (h.seq_width + h.offset_width + 1)
+    b.has_kinds = h.flags & BLOCK_HAS_KINDS
+    total = (<uint64_t>h.values_len + h.keys_len + <uint64_t>h.n_entries * (h.seq_width + h.offset_width + 1 + b.has_kinds)
              + <uint64_t>h.offset_width * n_restarts(b))
     if total + BLOCK_HEADER_SIZE != b.raw_size:
         return "block sections do not add up to the block size"
@@ -106,8 +112,22 @@ cdef const char* block_check(BlockC* b) noexcept nogil:
     b.seqs_at = b.keys_at + h.keys_len
     b.ends_at = b.seqs_at + h.n_entries * h.seq_width
     b.restarts_at = b.ends_at + h.n_entries * h.offset_width
-    b.tags_at = b.restarts_at + n_restarts(b) * h.offset_width
-    return _check_entries(b, b.data + b.keys_at, b.data + b.seqs_at, h.values_len)
+    b.tags_at = b.restarts_at + n_restarts(b) * h.offset_width + h.n_entries * b.has_kinds
+    problem = _check_entries(b, b.data + b.keys_at, b.data + b.seqs_at, h.values_len)
+    return _check_kinds(b) if problem == NULL and b.has_kinds else problem
+
+
+cdef const char* _check_kinds(const BlockC* b) noexcept nogil:
+    cdef const uint8_t* kinds = kinds_of(b)
+    cdef uint32_t i, start
+    for i in range(b.n_entries):
+        if kinds[i] & ~STORED_KINDS or (kinds[i] and seq_bits(b, i) & 1):
+            return "unknown kind of entry"
+        if kinds[i] & ENTRY_EXPIRY:
+            start = value_start(b, i)
+            if value_end(b, i) - start < EXPIRY_SIZE or not is_expiry(expiry_of(b.data + start)):
+                return "malformed expiry"
+    return NULL
 
 
 cdef const char* _check_entries(BlockC* b, const char* p, const char* end, uint64_t values_len) noexcept nogil:
@@ -179,7 +199,7 @@ cdef int _match(const BlockC* b, uint32_t i, const char* key, size_t klen, Entry
     out.vlen = value_end(b, i) - v
     out.value = d + v
     out.seq = b.base_seq + (bits >> 1)
-    out.is_delete = bits & 1
+    out.kind = kind_at(b, i, bits)
     return 1
 
 

@@ -3,7 +3,7 @@
 # init, add in key order (not checked here), finish leaves the block in `raw`, reset for the next block; free at the end. Calls
 # that can fail return ST_OK or ST_NO_MEMORY.
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from lsmkv_ext.block.format cimport BLOCK_HEADER_SIZE
 from lsmkv_ext.port.growable cimport GrowBuf
@@ -15,9 +15,11 @@ ctypedef struct BlockBuilder:
     GrowBuf keys
     GrowBuf values
     GrowBuf tags
+    GrowBuf kinds
+    uint8_t any_kind               # the kinds of all entries, joined
     GrowBuf restarts               # uint32_t each
     GrowBuf ends                   # uint32_t each
-    GrowBuf seqs                   # seq << 1 | is_delete, uint64_t each
+    GrowBuf seqs                   # seq << 1 | whether it is a tombstone, uint64_t each
     GrowBuf last                   # the key added last
     GrowBuf raw                    # the finished block
 
@@ -25,10 +27,10 @@ cdef void block_builder_init(BlockBuilder* bb, uint32_t restart_interval) noexce
 cdef void block_builder_free(BlockBuilder* bb) noexcept nogil
 cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil
 cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
-                           uint64_t seq, int is_delete, uint64_t hash) noexcept nogil
+                           uint64_t seq, int kind, uint64_t hash) noexcept nogil
 cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil
 # Builds a block of one entry without the bytes of its value, vlen of them: `raw` is what follows them. The builder must be empty.
-cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int is_delete,
+cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int kind,
                              uint64_t hash) noexcept nogil
 
 

@@ -1,8 +1,9 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
-from lsmkv_ext.block.format cimport BLOCK_MAX_SHIFT, BlockHeader, block_header_put, block_tag, lsm_width_mask
+from lsmkv_ext.block.format cimport BLOCK_HAS_KINDS, BLOCK_MAX_SHIFT, BlockHeader, block_header_put, block_tag, lsm_width_mask
 from lsmkv_ext.block.memory cimport BLOCK_SLACK
+from lsmkv_ext.entry cimport ENTRY_DELETE, STORED_KINDS
 from lsmkv_ext.port.coding cimport get_u64, put_u32, put_u64, put_varint
 from lsmkv_ext.port.growable cimport buf_append, buf_assign, buf_free, buf_reserve
 from lsmkv_ext.port.status cimport ST_NO_MEMORY, ST_OK
@@ -19,6 +20,7 @@ cdef void block_builder_free(BlockBuilder* bb) noexcept nogil:
     buf_free(&bb.keys)
     buf_free(&bb.values)
     buf_free(&bb.tags)
+    buf_free(&bb.kinds)
     buf_free(&bb.restarts)
     buf_free(&bb.ends)
     buf_free(&bb.seqs)
@@ -33,6 +35,8 @@ cdef void block_builder_reset(BlockBuilder* bb) noexcept nogil:
     bb.keys.len = 0
     bb.values.len = 0
     bb.tags.len = 0
+    bb.kinds.len = 0
+    bb.any_kind = 0
     bb.restarts.len = 0
     bb.ends.len = 0
     bb.seqs.len = 0
@@ -51,9 +55,10 @@ cdef inline size_t _shared(const char* a, size_t an, const char* b, size_t bn) n
 
 
 cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const char* val, size_t vlen,
-                           uint64_t seq, int is_delete, uint64_t hash) noexcept nogil:
+                           uint64_t seq, int kind, uint64_t hash) noexcept nogil:
     cdef size_t shared = 0
-    cdef uint64_t bits = seq << 1 | <uint64_t>(is_delete != 0)
+    cdef uint64_t bits = seq << 1 | <uint64_t>(kind == ENTRY_DELETE)
+    cdef uint8_t stored = kind & STORED_KINDS
     cdef uint8_t tag = block_tag(hash)
     cdef uint32_t at = <uint32_t>bb.keys.len
     cdef char* p
@@ -67,7 +72,7 @@ cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const
     at = <uint32_t>bb.values.len
     if buf_append(&bb.ends, &at, 4) != 0:
         return ST_NO_MEMORY
-    if buf_append(&bb.tags, &tag, 1) != 0 or buf_append(&bb.seqs, &bits, 8) != 0:
+    if buf_append(&bb.tags, &tag, 1) != 0 or buf_append(&bb.kinds, &stored, 1) != 0 or buf_append(&bb.seqs, &bits, 8) != 0:
         return ST_NO_MEMORY
     if buf_assign(&bb.last, key, klen) != 0:
         return ST_NO_MEMORY
@@ -79,6 +84,7 @@ cdef int block_builder_add(BlockBuilder* bb, const char* key, size_t klen, const
     bb.keys.len = <size_t>(p - bb.keys.data) + klen - shared
     bb.min_seq = min(bb.min_seq, seq)
     bb.max_seq = max(bb.max_seq, seq)
+    bb.any_kind |= stored
     bb.n_entries += 1
     return ST_OK
 
@@ -114,8 +120,9 @@ cdef int _finish(BlockBuilder* bb, size_t values_len) noexcept nogil:
     h.shift = <uint8_t>bb.shift
     h.seq_width = <uint8_t>_seq_width(bb)
     h.offset_width = 2 if bb.keys.len <= 0xFFFF and values_len <= 0xFFFF else 4
+    h.flags = BLOCK_HAS_KINDS if bb.any_kind else 0
     # Values come first, so the rest follows them in their own buffer. The slack is for the frame's trailer.
-    if buf_reserve(&bb.values, bb.keys.len + 13 * <size_t>bb.n_entries + bb.restarts.len + BLOCK_HEADER_SIZE + BLOCK_SLACK) != 0:
+    if buf_reserve(&bb.values, bb.keys.len + 14 * <size_t>bb.n_entries + bb.restarts.len + BLOCK_HEADER_SIZE + BLOCK_SLACK) != 0:
         return ST_NO_MEMORY
     finished = bb.values
     buf_append(&finished, bb.keys.data, bb.keys.len)
@@ -124,6 +131,8 @@ cdef int _finish(BlockBuilder* bb, size_t values_len) noexcept nogil:
         finished.len += h.seq_width
     _put_offsets(&finished, &bb.ends, h.offset_width)
     _put_offsets(&finished, &bb.restarts, h.offset_width)
+    if bb.any_kind:
+        buf_append(&finished, bb.kinds.data, bb.kinds.len)
     buf_append(&finished, bb.tags.data, bb.tags.len)
     block_header_put(finished.data + finished.len, &h)
     finished.len += BLOCK_HEADER_SIZE
@@ -136,9 +145,9 @@ cdef int block_builder_finish(BlockBuilder* bb) noexcept nogil:
     return _finish(bb, bb.values.len)
 
 
-cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int is_delete,
+cdef int block_builder_alone(BlockBuilder* bb, const char* key, size_t klen, size_t vlen, uint64_t seq, int kind,
                              uint64_t hash) noexcept nogil:
-    if block_builder_add(bb, key, klen, NULL, 0, seq, is_delete, hash) != ST_OK:
+    if block_builder_add(bb, key, klen, NULL, 0, seq, kind, hash) != ST_OK:
         return ST_NO_MEMORY
     put_u32(bb.ends.data, <uint32_t>vlen)
     return _finish(bb, vlen)

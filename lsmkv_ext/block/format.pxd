@@ -1,7 +1,7 @@
 # The bytes of a data block, for its builder and its readers. Byte grid: docs/format.md, "Data block". Sorted entries with prefix
 # compression and restart points, and one tag byte per entry, from the key's hash: a point read needs no binary search.
 #
-#   values | keys | sequence numbers | value ends | restarts | tags | header
+#   values | keys | sequence numbers | value ends | restarts | entry kinds (if any is not 0) | tags | header
 #   key entry: varint shared, varint unshared, suffix
 #   restarts and value ends: 2 bytes each, or 4 if a section is longer than 65535
 #   sequence number: (seq - base seq) << 1 | is_delete in the fewest bytes that hold the block's largest
@@ -17,13 +17,15 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.block.memory cimport BlockC
-from lsmkv_ext.port.atomics cimport lsm_unlikely
+from lsmkv_ext.entry cimport ENTRY_DELETE
+from lsmkv_ext.port.atomics cimport lsm_likely, lsm_unlikely
 from lsmkv_ext.port.coding cimport get_u16, get_u32, get_u64, get_varint, put_u32, put_u64
 
 cdef enum:
     BLOCK_HEADER_SIZE = 24
     BLOCK_MAX_SHIFT = 6            # restart interval at most 64
     RUN_MAX = 64                   # entries of a restart run
+    BLOCK_HAS_KINDS = 1            # flag in the header: the block has entry kinds
 
 cdef extern from * nogil:
     """
@@ -45,6 +47,7 @@ ctypedef struct BlockHeader:
     uint8_t shift                  # log2 of the restart interval
     uint8_t seq_width
     uint8_t offset_width           # 2 or 4
+    uint8_t flags
 
 ctypedef struct KeyHead:           # the two lengths in front of a key suffix
     uint64_t shared
@@ -60,6 +63,7 @@ cdef inline void block_header_put(char* p, const BlockHeader* h) noexcept nogil:
     p[20] = <char>h.shift
     p[21] = <char>h.seq_width
     p[22] = <char>h.offset_width
+    p[23] = <char>h.flags
 
 
 cdef inline bint block_header_get(const char* p, BlockHeader* h) noexcept nogil:
@@ -71,8 +75,9 @@ cdef inline bint block_header_get(const char* p, BlockHeader* h) noexcept nogil:
     h.shift = <uint8_t>p[20]
     h.seq_width = <uint8_t>p[21]
     h.offset_width = <uint8_t>p[22]
+    h.flags = <uint8_t>p[23]
     return (h.n_entries != 0 and h.shift <= BLOCK_MAX_SHIFT and h.seq_width <= 8
-            and (h.offset_width == 2 or h.offset_width == 4) and p[23] == 0)
+            and (h.offset_width == 2 or h.offset_width == 4) and h.flags <= BLOCK_HAS_KINDS)
 
 
 cdef inline uint8_t block_tag(uint64_t hash) noexcept nogil:
@@ -145,6 +150,17 @@ cdef inline uint32_t n_restarts(const BlockC* b) noexcept nogil:
 cdef inline uint64_t seq_bits(const BlockC* b, uint32_t i) noexcept nogil:
     """(seq - base seq) << 1 | is_delete."""
     return get_u64(b.data + b.seqs_at + <size_t>i * b.seq_width) & lsm_width_mask(b.seq_width)
+
+
+cdef inline const uint8_t* kinds_of(const BlockC* b) noexcept nogil:
+    """The entry kinds of a block that has them."""
+    return <const uint8_t*>b.data + b.tags_at - b.n_entries
+
+
+cdef inline int kind_at(const BlockC* b, uint32_t i, uint64_t bits) noexcept nogil:
+    """The kind of entry i; `bits` are its seq_bits."""
+    cdef int kind = ENTRY_DELETE if bits & 1 else 0
+    return kind if lsm_likely(not b.has_kinds) else kind | kinds_of(b)[i]
 
 
 cdef inline void copy_suffix(char* to, const char* suffix, size_t n) noexcept nogil:

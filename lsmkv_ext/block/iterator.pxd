@@ -16,7 +16,7 @@ ctypedef struct RunEntry:
     const char* value
     size_t vlen
     uint64_t seq
-    int is_delete
+    int kind
 
 ctypedef struct BlockIter:
     const BlockC* block            # borrowed

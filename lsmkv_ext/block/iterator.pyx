@@ -6,6 +6,7 @@ from lsmkv_ext.block.format cimport (
     KeyHead,
     copy_suffix,
     key_head,
+    kind_at,
     n_restarts,
     restart_at,
     seq_bits,
@@ -54,7 +55,7 @@ cdef inline void _decode_at(BlockIter* it) noexcept nogil:
     it.entry.klen = h.shared + h.unshared
     it.entry.value = it.next_value
     it.entry.seq = b.base_seq + (bits >> 1)
-    it.entry.is_delete = bits & 1
+    it.entry.kind = kind_at(b, it.index, bits)
     it.next_key = p + h.unshared
     it.next_value = b.data + value_end(b, it.index)
     it.entry.vlen = <size_t>(it.next_value - it.entry.value)
@@ -149,7 +150,7 @@ cdef int _decode_run(BlockIter* it, uint32_t r) noexcept nogil:
         e.value = d + v
         e.vlen = value_end(b, first + i) - v
         e.seq = b.base_seq + (bits >> 1)
-        e.is_delete = bits & 1
+        e.kind = kind_at(b, first + i, bits)
         before = at
         at += e.klen
         p += h.unshared
@@ -173,7 +174,7 @@ cdef int _from_run(BlockIter* it, uint32_t i) noexcept nogil:
     it.entry.value = e.value
     it.entry.vlen = e.vlen
     it.entry.seq = e.seq
-    it.entry.is_delete = e.is_delete
+    it.entry.kind = e.kind
     it.valid = 1
     return ST_OK
 

@@ -16,7 +16,7 @@ ctypedef struct Entry:             # borrowed: key and value live as long as the
     const char* value
     size_t vlen
     uint64_t seq
-    int is_delete
+    int kind                       # ENTRY_*
 
 # The struct follows its data in one allocation. Before the key and the value, a hit reads only the first 64 bytes of the struct
 # and the bytes just before it.
@@ -36,7 +36,8 @@ ctypedef struct BlockC:
     uint32_t raw_size
     uint64_t base_seq
     uint16_t max_klen
-    bint wide                      # offsets of 4 bytes
+    uint8_t wide                   # offsets of 4 bytes
+    uint8_t has_kinds              # n entry kinds stand before the tags
     bint pooled                    # alloc is from the slab, else from malloc
     void* alloc                    # owned
     uint64_t charge                # bytes this costs the cache

@@ -26,13 +26,13 @@ from lsmkv_ext.port.status cimport ST_OK
 
 
 def build_block(entries, restart_interval=8):
-    """Returns the raw bytes of a block of these (key, value, seq, is_delete, hash), which come in key order."""
+    """Returns the raw bytes of a block of these (key, value, seq, kind, hash), which come in key order. An expiry is part of the value."""
     cdef BlockBuilder bb
     cdef bytes key, value
     block_builder_init(&bb, restart_interval)
     try:
-        for key, value, seq, is_delete, hash in entries:
-            if block_builder_add(&bb, key, len(key), value, len(value), seq, is_delete, hash) != ST_OK:
+        for key, value, seq, kind, hash in entries:
+            if block_builder_add(&bb, key, len(key), value, len(value), seq, kind, hash) != ST_OK:
                 raise MemoryError("block")
         if block_builder_finish(&bb) != ST_OK:
             raise MemoryError("block")
@@ -82,7 +82,7 @@ cdef class BlockView:
         cdef Entry* e = &self.it.entry
         if not self.it.valid:
             return None
-        return e.key[:e.klen], e.value[:e.vlen], e.seq, bool(e.is_delete)
+        return e.key[:e.klen], e.value[:e.vlen], e.seq, e.kind
 
     def first(self):
         block_iter_first(&self.it)
@@ -112,11 +112,11 @@ cdef class BlockView:
         return self._entry()
 
     def get(self, bytes key not None, hash, *, portable=False):
-        """Returns (value, seq, is_delete), or None if the key is absent."""
+        """Returns (value, seq, kind), or None if the key is absent."""
         cdef Entry e
         cdef int found
         if portable:
             found = block_get_portable(self.b, key, len(key), hash, &e)
         else:
             found = block_get(self.b, key, len(key), hash, &e)
-        return (e.value[:e.vlen], e.seq, bool(e.is_delete)) if found else None
+        return (e.value[:e.vlen], e.seq, e.kind) if found else None

@@ -41,6 +41,7 @@ ctypedef struct JobC:
     bint drop_filter_if_bottom
     bint newest_by_seq          # repair: the levels are lost, so of equal keys the larger sequence number wins
     bint keep_deletes           # older tables may be below: no tombstone is dropped
+    uint64_t now                # entries with an expiry up to it are expired: they become tombstones. 0: none is
     Interval* below             # disjoint, sorted: the key ranges of older tables
     size_t n_below
     size_t below_at             # the first that ends at or after the current key
@@ -69,6 +70,8 @@ ctypedef struct JobC:
     uint64_t entries_out
     uint64_t dropped_deletes
     uint64_t dropped_covered
+    uint64_t expired
+    uint64_t expired_bytes      # keys and values of these
     uint64_t bytes_written
     uint64_t filter_build_ns
     uint64_t filter_verify_ns

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.block.memory cimport Entry
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, expiry_of
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_order
 from lsmkv_ext.memtable.order cimport MAX_RUNS, mem_order_release
 from lsmkv_ext.port.alloc cimport lsm_free
@@ -236,7 +237,7 @@ cdef int add_entry(JobC* j, const Entry* e, Status* st) noexcept nogil:
     if j.first_key == NULL and keep_copy(&j.first_key, &j.first_len, e.key, e.klen, st) != ST_OK:
         return st.code
     j.entries_out += 1
-    return builder_add(&j.builder, e.key, e.klen, e.value, e.vlen, e.seq, e.is_delete,
+    return builder_add(&j.builder, e.key, e.klen, e.value, e.vlen, e.seq, e.kind,
                        xxh3(e.key, e.klen, j.options.seed), st)
 
 
@@ -262,8 +263,23 @@ cdef int pass_covered(JobC* j, Status* st) noexcept nogil:
     return merge_skip_to(&j.merge, j.sweep.span.stop, j.sweep.span.stop_len, j.sweep.span.seq)
 
 
+cdef inline bint has_expired(const JobC* j, const Entry* e) noexcept nogil:
+    return e.kind & ENTRY_EXPIRY and expiry_of(e.value) <= j.now
+
+
+cdef Entry* as_tombstone(JobC* j, const Entry* e, Entry* out) noexcept nogil:
+    """An expired entry hides older ones as a tombstone does, so it becomes one."""
+    j.expired += 1
+    j.expired_bytes += e.klen + e.vlen
+    out[0] = e[0]
+    out.kind = ENTRY_DELETE
+    out.vlen = 0
+    return out
+
+
 cdef int merge_all(JobC* j, Status* st) noexcept nogil:
     cdef Entry* e
+    cdef Entry tombstone
     if seek_start(j, st) != ST_OK:
         return st.code
     while True:
@@ -283,7 +299,9 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
             if pass_covered(j, st) != ST_OK:
                 return st.code
             continue
-        if e.is_delete and not older_table_may_hold(j, e.key, e.klen):
+        if e.kind and has_expired(j, e):
+            e = as_tombstone(j, e, &tombstone)
+        if e.kind == ENTRY_DELETE and not older_table_may_hold(j, e.key, e.klen):
             j.dropped_deletes += 1
         elif add_entry(j, e, st) != ST_OK:
             return st.code
@@ -379,7 +397,7 @@ cdef class Job:
                   bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
                   uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None,
-                  keyspace=(0, b"")):
+                  keyspace=(0, b""), uint64_t now=0):
         cdef JobC* j = &self.j
         cdef bytes keyspace_name
         cdef int i
@@ -404,6 +422,7 @@ cdef class Job:
         j.target_size = target_file_size
         j.single_output = single_output
         j.newest_by_seq = newest_by_seq
+        j.now = now
         j.drop_filter_if_bottom = drop_filter_if_bottom
         j.keep_deletes = below is None
         j.max_grandparent_overlap = max_grandparent_overlap
@@ -491,6 +510,9 @@ cdef class Job:
             "entries_out": j.entries_out,
             "dropped_deletes": j.dropped_deletes,
             "dropped_covered": j.dropped_covered,
+            "now": j.now,
+            "expired": j.expired,
+            "expired_bytes": j.expired_bytes,
             "filter_build_ns": j.filter_build_ns,
             "filter_verify_ns": j.filter_verify_ns,
             "ns": lsm_now_ns() - began,

@@ -11,4 +11,4 @@ cdef inline int mem_apply(MemC* m, const Operation* op, uint64_t hash_seed) noex
     """0, or -1 if out of memory."""
     if op.op == OP_DELETE_RANGE:
         return mem_delete_range(m, op.key, op.klen, op.value, op.vlen, op.seq)
-    return mem_insert(m, op.key, op.klen, op.value, op.vlen, op.seq, op.op, xxh3(op.key, op.klen, hash_seed))
+    return mem_insert(m, op.key, op.klen, op.value, op.vlen, op.expiry, op.seq, op.op, xxh3(op.key, op.klen, hash_seed))

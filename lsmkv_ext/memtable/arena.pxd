@@ -8,12 +8,12 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from lsmkv_ext.port.compare cimport lsm_compare
 
-ctypedef struct MemEntry:       # key and value follow, padded to 8 bytes
+ctypedef struct MemEntry:       # key and value follow, padded to 8 bytes; the value with its expiry, if it has one
     MemEntry* older             # the version of this key that it replaced, or NULL
     uint64_t hash
     uint64_t seq
     uint32_t vlen
-    uint32_t klen_op            # key length << 8 | op
+    uint32_t klen_kind          # key length << 8 | kind (ENTRY_*)
 
 ctypedef struct ArenaChunk:
     ArenaChunk* next
@@ -39,11 +39,11 @@ cdef inline const char* entry_key(const MemEntry* e) noexcept nogil:
 
 
 cdef inline size_t entry_klen(const MemEntry* e) noexcept nogil:
-    return e.klen_op >> 8
+    return e.klen_kind >> 8
 
 
-cdef inline int entry_op(const MemEntry* e) noexcept nogil:
-    return e.klen_op & 0xFF
+cdef inline int entry_kind(const MemEntry* e) noexcept nogil:
+    return e.klen_kind & 0xFF
 
 
 cdef inline const char* entry_value(const MemEntry* e) noexcept nogil:

@@ -20,6 +20,7 @@ ctypedef struct MemC:
     uint64_t expected_keys      # distinct keys of a full memtable; 0: unknown
     uint64_t n_entries
     uint64_t n_deletes
+    uint64_t n_expiring         # entries with an expiry
     uint64_t used               # bytes of entries, indexes and range tombstones
     uint64_t chunk_size
     uint64_t min_seq            # UINT64_MAX if nothing was written
@@ -33,13 +34,13 @@ ctypedef struct MemC:
 
 # The writer's functions return 0, or -1 if out of memory (nothing changed).
 
-# Makes room for an entry: the insert that follows cannot fail.
-cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil
+# Makes room for an entry: the insert that follows cannot fail. An expiry of 0 is none.
+cdef int mem_reserve(MemC* m, size_t klen, size_t vlen, uint64_t expiry) noexcept nogil
 # Where value is NULL, the caller has written its vlen bytes to mem_value_place.
-cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen,
+cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
                     uint64_t seq, int op, uint64_t hash) noexcept nogil
 # After mem_reserve: where the value of the next insert goes, for a caller that writes it piece by piece.
-cdef char* mem_value_place(const MemC* m, size_t klen) noexcept nogil
+cdef char* mem_value_place(const MemC* m, size_t klen, uint64_t expiry) noexcept nogil
 cdef int mem_delete_range(MemC* m, const char* start, size_t start_len, const char* stop, size_t stop_len,
                           uint64_t seq) noexcept nogil
 

@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.batch cimport OP_DELETE
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, stored_size
 from lsmkv_ext.memtable.arena cimport arena_reserve, chunk_new, chunks_free, entry_footprint, entry_has_key
 from lsmkv_ext.memtable.index cimport (
     index_free,
@@ -28,6 +29,7 @@ from lsmkv_ext.memtable.tombstones cimport (
     tombstone_tree_grow,
 )
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr, lsm_prefetch, lsm_store64, lsm_store_ptr
+from lsmkv_ext.port.coding cimport put_u64
 from lsmkv_ext.port.pthread cimport pthread_mutex_destroy, pthread_mutex_init
 
 cdef enum:
@@ -40,30 +42,37 @@ cdef enum:
 
 # --- writer ----------------------------------------------------------------------------------------------------------
 
-cdef int mem_reserve(MemC* m, size_t klen, size_t vlen) noexcept nogil:
+cdef int mem_reserve(MemC* m, size_t klen, size_t vlen, uint64_t expiry) noexcept nogil:
     cdef uint64_t grown
     if index_is_full(m.n_index, m.index.mask):
         grown = index_grow(&m.index, m.expected_keys, m.chunk_size // 4)
         if grown == 0:
             return -1
         m.used += grown
-    return arena_reserve(&m.last, entry_footprint(klen, vlen), m.chunk_size)
+    return arena_reserve(&m.last, entry_footprint(klen, stored_size(vlen, expiry)), m.chunk_size)
 
 
-cdef char* mem_value_place(const MemC* m, size_t klen) noexcept nogil:
-    return m.last.base + m.last.used + sizeof(MemEntry) + klen
+cdef char* mem_value_place(const MemC* m, size_t klen, uint64_t expiry) noexcept nogil:
+    return m.last.base + m.last.used + sizeof(MemEntry) + klen + stored_size(0, expiry)
 
 
-cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen,
+cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
                     uint64_t seq, int op, uint64_t hash) noexcept nogil:
     cdef uint64_t* slots
     cdef uint64_t i, slot, mask
     cdef MemEntry* e
     cdef MemEntry* found = NULL
     cdef char* p
-    cdef size_t n = entry_footprint(klen, vlen)
-    if mem_reserve(m, klen, vlen) != 0:
+    cdef int kind = 0
+    cdef size_t stored = stored_size(vlen, expiry)
+    cdef size_t n = entry_footprint(klen, stored)
+    if mem_reserve(m, klen, vlen, expiry) != 0:
         return -1
+    if op == OP_DELETE:
+        kind = ENTRY_DELETE
+    elif expiry:
+        kind = ENTRY_EXPIRY
+        m.n_expiring += 1
     slots = m.index.slots
     mask = m.index.mask
     i = hash & mask
@@ -72,12 +81,16 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     e = <MemEntry*>(m.last.base + m.last.used)
     e.hash = hash
     e.seq = seq
-    e.vlen = <uint32_t>vlen
-    e.klen_op = <uint32_t>(klen << 8 | op)
+    e.vlen = <uint32_t>stored
+    e.klen_kind = <uint32_t>(klen << 8 | kind)
     p = <char*>e + sizeof(MemEntry)
     memcpy(p, key, klen)
+    p += klen
+    if expiry:
+        put_u64(p, expiry)
+        p += EXPIRY_SIZE
     if value != NULL:
-        memcpy(p + klen, value, vlen)
+        memcpy(p, value, vlen)
     while True:
         slot = slots[i]
         if slot == 0:
@@ -94,7 +107,7 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
         m.min_seq = seq
     m.max_seq = seq
     lsm_store64(&m.n_entries, m.n_entries + 1)
-    m.n_deletes += op == OP_DELETE
+    m.n_deletes += kind == ENTRY_DELETE
     m.used += n
     lsm_store64(<uint64_t*>&m.last.used, m.last.used + n)
     lsm_store64(&slots[i], index_slot_for(e, hash))
@@ -246,6 +259,11 @@ cdef class Memtable:
     def deletes(self):
         """Number of tombstones."""
         return self.c.n_deletes
+
+    @property
+    def expiring(self):
+        """Number of entries with an expiry."""
+        return self.c.n_expiring
 
     @property
     def used_bytes(self):

@@ -28,15 +28,15 @@ cdef int insert_large(LogFile* file, MemC* m, const Operation* op, uint64_t hash
     """Moves a large value piece by piece and frees the window of the log as it goes: the value is in memory only once."""
     cdef size_t done = 0, part
     cdef char* place
-    if mem_reserve(m, op.klen, op.vlen) != 0:
+    if mem_reserve(m, op.klen, op.vlen, op.expiry) != 0:
         return -1
-    place = mem_value_place(m, op.klen)
+    place = mem_value_place(m, op.klen, op.expiry)
     while done < op.vlen:
         part = min(op.vlen - done, <size_t>READ_WINDOW)
         memcpy(place + done, op.value + done, part)
         done += part
         log_release_pages(file, op.value, op.value + done)
-    return mem_insert(m, op.key, op.klen, NULL, op.vlen, op.seq, OP_PUT, xxh3(op.key, op.klen, hash_seed))
+    return mem_insert(m, op.key, op.klen, NULL, op.vlen, op.expiry, op.seq, OP_PUT, xxh3(op.key, op.klen, hash_seed))
 
 
 cdef int apply_next(LogFile* file, OpCursor* ops, const MemSlots* slots, uint64_t hash_seed, uint64_t* weight,

@@ -16,6 +16,9 @@ cdef extern from * nogil:
     static inline uint64_t lsm_load64(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
     static inline void lsm_store64(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
     static inline uint64_t lsm_fetch_add64(uint64_t* p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL); }
+    static inline int lsm_cas64(uint64_t* p, uint64_t old, uint64_t v) {
+        return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }
     static inline uint8_t lsm_load8(const uint8_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
     static inline void lsm_store8(uint8_t* p, uint8_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
     static inline int32_t lsm_load32(const int32_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
@@ -32,6 +35,7 @@ cdef extern from * nogil:
     uint64_t lsm_load64(const uint64_t* p) noexcept
     void lsm_store64(uint64_t* p, uint64_t v) noexcept
     uint64_t lsm_fetch_add64(uint64_t* p, uint64_t v) noexcept
+    bint lsm_cas64(uint64_t* p, uint64_t old, uint64_t v) noexcept      # stores v if *p is old
     uint8_t lsm_load8(const uint8_t* p) noexcept             # these two order nothing
     void lsm_store8(uint8_t* p, uint8_t v) noexcept
     int lsm_load32(const int* p) noexcept

@@ -15,6 +15,8 @@
 
 from libc.stdint cimport uint64_t
 
+from lsmkv_ext.port.wall_clock cimport ClockC
+
 ctypedef struct ReadCounters:
     uint64_t cache_hits
     uint64_t disk_reads
@@ -32,6 +34,7 @@ ctypedef struct HandleC:
     void* first_dependent       # borrowed Dependent objects
     ReadCounters reads          # of the database and of its dependents
     uint64_t visible            # the newest visible sequence number
+    ClockC clock                # judges expiries
 
 cdef int fork_count             # forks between the process that imported this module and this one
 

@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.port.finalization cimport lsm_finalizing
 from lsmkv_ext.port.pthread cimport pthread_atfork
+from lsmkv_ext.port.wall_clock cimport clock_set_manual
 
 from lsmkv_ext.errors import ClosedError, ForkError
 
@@ -39,6 +40,7 @@ cdef void handle_unref(HandleC* handle) noexcept:
     if handle != NULL:
         handle.refs -= 1
         if handle.refs == 0:
+            clock_set_manual(&handle.clock, NULL)
             free(handle)
 
 

@@ -4,10 +4,12 @@ from libc.string cimport memset
 from lsmkv_ext.filter.format cimport FILTER_ABSENT
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.status cimport ST_OK, Status, status_clear
+from lsmkv_ext.port.wall_clock cimport Moment
 from lsmkv_ext.read.counters cimport Counters
 from lsmkv_ext.read.lookup cimport (
     ABSENT,
     DELETED,
+    EXPIRED,
     FOUND,
     RANGE_DELETED,
     Lookup,
@@ -19,7 +21,8 @@ from lsmkv_ext.read.lookup cimport (
 from lsmkv_ext.read.read_state cimport ReadStateC, raise_read
 from lsmkv_ext.table.reader cimport ReadContext, TableC, table_unpin
 
-cdef dict RESULTS = {ABSENT: "absent", FOUND: "found", DELETED: "deleted", RANGE_DELETED: "range-deleted"}
+cdef dict RESULTS = {ABSENT: "absent", FOUND: "found", DELETED: "deleted", RANGE_DELETED: "range-deleted",
+                     EXPIRED: "expired"}
 
 
 cdef int count_sources(const ReadStateC* v) noexcept nogil:
@@ -67,10 +70,11 @@ cdef list step_dicts(ReadState state, const Trace* trace):
     return steps
 
 
-cdef dict explain_lookup(HandleC* handle, ReadState state, uint64_t snapshot, bytes key, object path):
+cdef dict explain_lookup(HandleC* handle, ReadState state, uint64_t snapshot, uint64_t now, bytes key, object path):
     cdef ReadStateC* v = &state.c
     cdef Lookup q
     cdef Trace trace
+    cdef Moment moment
     cdef ReadContext rc
     cdef Counters uncounted
     cdef Status st
@@ -88,6 +92,9 @@ cdef dict explain_lookup(HandleC* handle, ReadState state, uint64_t snapshot, by
         q.hash = xxh3(q.key, q.klen, v.seed)
         q.snapshot = snapshot
         q.trace = &trace
+        moment.clock = &handle.clock
+        moment.now = now
+        q.moment = &moment
         rc.gil_held = True
         rc.fill_cache = True
         if probe_memtables(v, &q, &uncounted) == ABSENT:

@@ -7,6 +7,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.block.memory cimport BlockC
 from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.port.wall_clock cimport Moment
 from lsmkv_ext.read.counters cimport Counters
 from lsmkv_ext.read.read_state cimport ReadStateC
 from lsmkv_ext.table.reader cimport ReadContext, TableC
@@ -16,7 +17,8 @@ cdef enum Answer:               # of one source about one key
     FOUND = 1
     DELETED = 2
     RANGE_DELETED = 3
-    FAILED = 4                  # the Status says why
+    EXPIRED = 4                 # hides older entries, as a tombstone does
+    FAILED = 5                  # the Status says why
 
 ctypedef struct TraceStep:      # one source that was probed
     int level                   # -1: a memtable
@@ -39,11 +41,13 @@ ctypedef struct Lookup:
     size_t klen
     uint64_t hash               # with the state's seed
     uint64_t snapshot
+    Moment* moment              # borrowed
     bint skip_bottom_filter
     bint found
     uint64_t seq                # of the entry or range tombstone that answered
     const char* value           # into a memtable the state holds, or into `pinned`
     size_t vlen
+    uint64_t expiry             # of that value; 0: none
     BlockC* pinned              # the caller unpins it after copying (NULL is fine)
     TableC* owner               # the table of `pinned`
     const void* prefetched      # the slot of the table whose block prefetch_lookup looked up, or NULL

@@ -1,9 +1,9 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
-from lsmkv_ext.batch cimport OP_DELETE
 from lsmkv_ext.block.block cimport block_prefetch
 from lsmkv_ext.block.memory cimport Entry
+from lsmkv_ext.entry cimport ENTRY_DELETE, EXPIRY_SIZE, expiry_of
 from lsmkv_ext.filter.format cimport FILTER_ABSENT
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
@@ -14,13 +14,14 @@ from lsmkv_ext.filter.kernel cimport (
     lsm_filter_remix,
     lsm_filter_test,
 )
-from lsmkv_ext.memtable.arena cimport MemEntry, entry_op, entry_value
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_kind, entry_value
 from lsmkv_ext.memtable.memtable cimport MemC, mem_covering_seq, mem_find, mem_prefetch
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_prefetch, lsm_store64, lsm_unlikely
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
+from lsmkv_ext.port.wall_clock cimport has_passed
 from lsmkv_ext.read.counters cimport LSMKV_COUNTERS, LevelCounters, lsm_count, lsm_count_double
 from lsmkv_ext.read.read_state cimport LevelC, TableSlot
 from lsmkv_ext.table.reader cimport (
@@ -90,6 +91,29 @@ cdef void trace_answer(const Lookup* q, int answer) noexcept nogil:
     step.seq = q.seq
 
 
+# --- the entry found --------------------------------------------------------------------------------------------------
+
+cdef int judge_expiry(Lookup* q, const char* value, size_t vlen) noexcept nogil:
+    if has_passed(q.moment, expiry_of(value)):
+        return EXPIRED
+    q.found = True
+    q.expiry = expiry_of(value)
+    q.value = value + EXPIRY_SIZE
+    q.vlen = vlen - EXPIRY_SIZE
+    return FOUND
+
+
+cdef inline int judge(Lookup* q, int kind, const char* value, size_t vlen) noexcept nogil:
+    """The answer of a source that has the key."""
+    if lsm_unlikely(kind):
+        return DELETED if kind == ENTRY_DELETE else judge_expiry(q, value, vlen)
+    q.found = True
+    q.expiry = 0
+    q.value = value
+    q.vlen = vlen
+    return FOUND
+
+
 # --- memtables -------------------------------------------------------------------------------------------------------
 
 cdef inline int probe_memtable(const MemC* m, Lookup* q) noexcept nogil:
@@ -103,12 +127,7 @@ cdef inline int probe_memtable(const MemC* m, Lookup* q) noexcept nogil:
     if e == NULL:
         return ABSENT
     q.seq = e.seq
-    if entry_op(e) == OP_DELETE:
-        return DELETED
-    q.found = True
-    q.value = entry_value(e)
-    q.vlen = e.vlen
-    return FOUND
+    return judge(q, entry_kind(e), entry_value(e), e.vlen)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -285,12 +304,10 @@ cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup*
     if filtered:
         lsm_count(&c.true_positives, 1)
     q.seq = e.seq
-    if e.is_delete:
+    code = judge(q, e.kind, e.value, e.vlen)
+    if code != FOUND:
         table_unpin(t, pinned)
-        return DELETED
-    q.found = True
-    q.value = e.value
-    q.vlen = e.vlen
+        return code
     q.pinned = pinned
     q.owner = t
     return FOUND

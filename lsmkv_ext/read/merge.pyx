@@ -1,8 +1,7 @@
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from lsmkv_ext.batch cimport OP_DELETE
-from lsmkv_ext.memtable.arena cimport MemEntry, entry_key, entry_klen, entry_op, entry_value
+from lsmkv_ext.memtable.arena cimport MemEntry, entry_key, entry_kind, entry_klen, entry_value
 from lsmkv_ext.memtable.order cimport run_first, run_last, run_next, run_prev, run_seek, run_seek_before
 from lsmkv_ext.port.assertion cimport lsm_assert
 from lsmkv_ext.port.compare cimport lsm_compare
@@ -86,7 +85,7 @@ cdef inline void load_run_entry(Source* s) noexcept nogil:
         s.local.value = entry_value(e)
         s.local.vlen = e.vlen
         s.local.seq = e.seq
-        s.local.is_delete = entry_op(e) == OP_DELETE
+        s.local.kind = entry_kind(e)
 
 
 cdef inline int load_table_entry(Source* s, int code, Status* st) noexcept nogil:

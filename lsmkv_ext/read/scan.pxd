@@ -11,6 +11,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.memtable.order cimport MemOrder
 from lsmkv_ext.port.handle cimport Dependent
 from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.port.wall_clock cimport Moment
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.read_state cimport ReadState, ReadStateC
 from lsmkv_ext.read.tombstones cimport Fragments
@@ -37,6 +38,7 @@ ctypedef struct Bound:
 ctypedef struct ScanC:          # what filling a chunk needs
     const ReadStateC* state     # borrowed
     uint64_t snapshot
+    Moment moment
     MergeC merge
     Fragments fragments
     bint search_memtables       # a memtable has too many range tombstones to flatten: search it for each entry
@@ -69,7 +71,8 @@ cdef class Scan(Dependent):
     # opens the sources. The caller has just taken the state: nothing that could close the owner may have run since.
     cdef int configure(self, start, stop, bint include_start, bint include_stop, prefix, bint want_value,
                        bint fill_cache) except -1
-    cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot) except -1
+    # `now` is the time by which a snapshot judges expiries; 0: the time when the scan meets the first one.
+    cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot, uint64_t now) except -1
     cdef int set_bounds(self, bytes start, bytes stop, bint include_start, bint include_stop) except -1
     cdef bint may_hold(self, const TableC* t)
     cdef bytes common_prefix(self)

@@ -4,6 +4,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.block.memory cimport Entry
+from lsmkv_ext.entry cimport ENTRY_DELETE, EXPIRY_SIZE, expiry_of
 from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.filter.prefix cimport filter_prefix_hash
 from lsmkv_ext.memtable.arena cimport ArenaChunk
@@ -15,6 +16,7 @@ from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.port.compare cimport lsm_compare, prefix_end
 from lsmkv_ext.port.handle cimport ReadCounters, handle_check
 from lsmkv_ext.port.status cimport ST_OK, fail_memory, status_clear
+from lsmkv_ext.port.wall_clock cimport has_passed
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
     merge_add_order,
@@ -95,7 +97,9 @@ cdef inline bint within(const Bound* limit, const Entry* e, int direction) noexc
 
 cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
     cdef Chunk* chunk = &s.chunk
-    cdef size_t n = e.klen + (e.vlen if s.want_value else 0)
+    cdef size_t hidden = EXPIRY_SIZE if e.kind else 0      # of a live entry only an expiry makes the kind other than 0
+    cdef size_t vlen = e.vlen - hidden
+    cdef size_t n = e.klen + (vlen if s.want_value else 0)
     cdef size_t grown
     cdef char* p
     cdef ChunkItem* item
@@ -109,11 +113,11 @@ cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
     p = chunk.data + chunk.used
     memcpy(p, e.key, e.klen)
     if s.want_value:
-        memcpy(p + e.klen, e.value, e.vlen)
+        memcpy(p + e.klen, e.value + hidden, vlen)
     item = &chunk.items[chunk.n]
     item.at = chunk.used
     item.klen = <uint32_t>e.klen
-    item.vlen = <uint32_t>e.vlen
+    item.vlen = <uint32_t>vlen
     chunk.used += n
     chunk.n += 1
     return ST_OK
@@ -144,8 +148,13 @@ cdef inline bint range_covers(const ScanC* s, const Entry* e, RangeTombstone* ou
     return (s.fragments.n or s.search_memtables) and covering(s, e, out)
 
 
+cdef inline bint has_ended(ScanC* s, const Entry* e) noexcept nogil:
+    """Whether an entry that is no plain value is a tombstone or expired."""
+    return e.kind == ENTRY_DELETE or has_passed(&s.moment, expiry_of(e.value))
+
+
 cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:
-    """Moves past a deleted entry. Every SKIP_EVERY-th time it skips all that the same range tombstone deletes: a skip seeks in
+    """Moves past a deleted or expired entry. Every SKIP_EVERY-th time it skips all that the same range tombstone deletes: a skip seeks in
     every source, which costs more than a few steps."""
     cdef RangeTombstone r
     cdef bint skip
@@ -168,7 +177,7 @@ cdef int fill_chunk(ScanC* s) noexcept nogil:
         e = merge_entry(&s.merge)
         if e == NULL or not within(limit, e, direction):
             return 0
-        if e.is_delete or range_covers(s, e, &r):
+        if (e.kind and has_ended(s, e)) or range_covers(s, e, &r):
             if pass_dead(s, e) != ST_OK:
                 return -1
             continue
@@ -208,7 +217,7 @@ cdef class Scan(Dependent):
         self.chunk_direction = 1
         return 0
 
-    cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot) except -1:
+    cdef int attach(self, Dependent owner, ReadState state, uint64_t snapshot, uint64_t now) except -1:
         cdef ReadStateC* v = &state.c
         cdef int capacity, i
         self.join(owner.handle)
@@ -217,6 +226,8 @@ cdef class Scan(Dependent):
         self.state = state
         self.c.state = v
         self.c.snapshot = snapshot
+        self.c.moment.clock = &self.handle.clock
+        self.c.moment.now = now
         self.orders = <MemOrder**>malloc((v.n_memtables + 1) * sizeof(MemOrder*))
         if self.orders == NULL:
             raise MemoryError("iterator")

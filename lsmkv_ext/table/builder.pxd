@@ -23,7 +23,7 @@ ctypedef struct BuilderOptions:
     uint32_t prefix_kind, prefix_arg
     uint64_t number                # of the file: for status, properties and meta
     uint64_t created_unix
-    uint32_t keyspace              # 0: the default one. A table of any other has version 2
+    uint32_t keyspace              # 0: the default one
     const char* keyspace_name      # borrowed until builder_finish
     size_t keyspace_name_len
 
@@ -54,9 +54,9 @@ ctypedef struct BuilderC:
     uint64_t filter_build_ns, filter_verify_ns
 
 cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil
-# Keys strictly increasing: checked (ST_BAD_ARGUMENT).
+# Keys strictly increasing: checked (ST_BAD_ARGUMENT). `kind` is ENTRY_*; an expiry is part of the value.
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
-                     int is_delete, uint64_t hash, Status* st) noexcept nogil
+                     int kind, uint64_t hash, Status* st) noexcept nogil
 # For a copy of a table (table/rebuild): frames of blocks from the same offset of the other file, then for each block its index
 # entry and the hashes of its keys.
 cdef int builder_add_frames(BuilderC* b, const char* frames, size_t n, Status* st) noexcept nogil

@@ -11,6 +11,7 @@ from lsmkv_ext.block.builder cimport (
     block_builder_size,
 )
 from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, expiry_of
 from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_k_for
 from lsmkv_ext.filter.format cimport filter_encode_header
 from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing
@@ -30,13 +31,17 @@ from lsmkv_ext.table.format cimport (
     PROP_COMPRESSION,
     PROP_CREATED,
     PROP_DATA_BYTES,
+    PROP_EXPIRING,
+    PROP_EXPIRING_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
     PROP_KEYSPACE,
     PROP_KEY_BYTES,
     PROP_LARGEST_EXCLUSIVE,
     PROP_LEVEL,
+    PROP_MAX_EXPIRY,
     PROP_MAX_SEQ,
+    PROP_MIN_EXPIRY,
     PROP_MIN_SEQ,
     PROP_NUMBER,
     PROP_N_BLOCKS,
@@ -107,7 +112,6 @@ cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, St
         b.o.restart_interval = DEFAULT_INTERVAL
     block_builder_init(&b.block, b.o.restart_interval)
     b.meta.number = b.o.number
-    b.footer.version = 2 if b.o.keyspace else 1
     b.meta.min_seq = <uint64_t>-1
     return output_open(&b.out, path, st)
 
@@ -188,12 +192,12 @@ cdef int _cut_block(BuilderC* b, Status* st) noexcept nogil:
 
 
 cdef int _write_large_entry(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
-                            int is_delete, uint64_t hash, Status* st) noexcept nogil:
+                            int kind, uint64_t hash, Status* st) noexcept nogil:
     """Writes an uncompressed block of one entry, its value straight from the caller's memory."""
     cdef GrowBuf* rest = &b.block.raw
     cdef size_t n
     cdef int code
-    if block_builder_alone(&b.block, key, klen, vlen, seq, is_delete, hash) != ST_OK or buf_reserve(rest, FRAME_TRAILER) != 0:
+    if block_builder_alone(&b.block, key, klen, vlen, seq, kind, hash) != ST_OK or buf_reserve(rest, FRAME_TRAILER) != 0:
         return fail_memory(st, "block")
     n = rest.len
     if vlen + n > BLOCK_MAX_RAW:
@@ -236,10 +240,17 @@ cdef inline void _count_seq(BuilderC* b, uint64_t seq) noexcept nogil:
     b.meta.max_seq = max(b.meta.max_seq, seq)
 
 
+cdef void _count_expiry(BuilderC* b, uint64_t expiry, size_t n) noexcept nogil:
+    b.meta.min_expiry = min(b.meta.min_expiry, expiry) if b.meta.expiring else expiry
+    b.meta.max_expiry = max(b.meta.max_expiry, expiry)
+    b.meta.expiring += 1
+    b.meta.expiring_bytes += n
+
+
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
-                     int is_delete, uint64_t hash, Status* st) noexcept nogil:
+                     int kind, uint64_t hash, Status* st) noexcept nogil:
     cdef int code
-    if klen > MAX_KEY or vlen > MAX_VALUE or seq >= MAX_SEQ:
+    if klen > MAX_KEY or vlen > MAX_VALUE + EXPIRY_SIZE or seq >= MAX_SEQ:
         return fail_argument(st, "key, value or sequence number above its limit")
     if b.meta.entries:
         if lsm_compare(b.last_key.data, b.last_key.len, key, klen) >= 0:
@@ -259,15 +270,17 @@ cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val,
     if code != ST_OK:
         return code
     if vlen > LARGE_VALUE:
-        code = _write_large_entry(b, key, klen, val, vlen, seq, is_delete, hash, st)
+        code = _write_large_entry(b, key, klen, val, vlen, seq, kind, hash, st)
         if code != ST_OK:
             return code
-    elif block_builder_add(&b.block, key, klen, val, vlen, seq, is_delete, hash) != ST_OK:
+    elif block_builder_add(&b.block, key, klen, val, vlen, seq, kind, hash) != ST_OK:
         return fail_memory(st, "block")
     if buf_assign(&b.last_key, key, klen) != 0:
         return fail_memory(st, "key")
     b.meta.entries += 1
-    b.meta.deletes += is_delete != 0
+    b.meta.deletes += kind == ENTRY_DELETE
+    if kind & ENTRY_EXPIRY:
+        _count_expiry(b, expiry_of(val), klen + vlen)
     b.key_bytes += klen
     b.value_bytes += vlen
     _count_seq(b, seq)
@@ -422,6 +435,10 @@ cdef void _fill_props(const BuilderC* b, Properties* props) noexcept nogil:
     numbers[PROP_FILTER_KEYS] = b.meta.filter_keys
     numbers[PROP_FILTER_BLOCKS] = b.filter_blocks
     numbers[PROP_KEYSPACE] = b.o.keyspace
+    numbers[PROP_EXPIRING] = b.meta.expiring
+    numbers[PROP_MIN_EXPIRY] = b.meta.min_expiry
+    numbers[PROP_MAX_EXPIRY] = b.meta.max_expiry
+    numbers[PROP_EXPIRING_BYTES] = b.meta.expiring_bytes
     props.keyspace_name = b.o.keyspace_name
     props.keyspace_name_len = b.o.keyspace_name_len
     props.smallest = b.first_key.data
@@ -461,6 +478,7 @@ cdef int _write_tail(BuilderC* b, Status* st) noexcept nogil:
         code = _write_props(b, st)
     if code != ST_OK:
         return code
+    b.footer.version = 2 if b.o.keyspace or b.meta.expiring else 1
     footer_encode(&b.footer, footer)
     return output_emit(&b.out, footer, FOOTER_SIZE, st)
 

@@ -58,6 +58,10 @@ cdef enum:
     PROP_FILTER_KEYS = 20
     PROP_FILTER_BLOCKS = 21
     PROP_COUNT_1 = 22              # ids below this are known in version 1
+    PROP_EXPIRING = 22             # entries with an expiry; only in tables that have some, like the next three
+    PROP_MIN_EXPIRY = 23
+    PROP_MAX_EXPIRY = 24
+    PROP_EXPIRING_BYTES = 25       # of their keys and values
     PROP_KEYSPACE = 27             # only in tables of named keyspaces, like the next
     PROP_KEYSPACE_NAME = 28        # bytes
     PROP_COUNT = 29                # ids below this are known
@@ -128,7 +132,8 @@ ctypedef struct Properties:
     const char* keyspace_name
     size_t keyspace_name_len
 
-# A table has the properties of version 1, and those of its keyspace if that is not 0. -1: out of memory.
+# A table has the properties of version 1, those of its expiries if it has some, and those of its keyspace if that is not 0.
+# -1: out of memory.
 cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil
 # Skips ids that `version` does not know, and everything after a malformed property. The bytes are borrowed from `p`.
 cdef void props_decode(const char* p, size_t n, uint32_t version, Properties* out) noexcept nogil

@@ -140,6 +140,10 @@ cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil:
         else:
             put_u64(number, props.numbers[id])
             failed |= _put_prop(out, id, number, 8)
+    if props.numbers[PROP_EXPIRING]:
+        for id in range(PROP_EXPIRING, PROP_EXPIRING_BYTES + 1):
+            put_u64(number, props.numbers[id])
+            failed |= _put_prop(out, id, number, 8)
     if props.numbers[PROP_KEYSPACE]:
         put_u64(number, props.numbers[PROP_KEYSPACE])
         failed |= _put_prop(out, PROP_KEYSPACE, number, 8)

@@ -14,6 +14,9 @@ ctypedef struct TableMetaC:        # zeroed = an empty table
     uint64_t min_seq, max_seq      # over entries and range tombstones; 0, 0 for an empty table
     uint64_t global_seq
     uint64_t raw_bytes             # keys + values
+    uint64_t expiring              # entries with an expiry; 0: the next three are 0 too
+    uint64_t min_expiry, max_expiry
+    uint64_t expiring_bytes        # keys + values of these
     uint64_t data_bytes, index_bytes, filter_bytes
     uint64_t filter_keys           # keys and prefixes added
     uint32_t millibits             # filter bits per key x 1000

@@ -64,6 +64,10 @@ class TableMeta:
     millibits: int = 0  # filter bits per key x 1000
     k: int = 0
     filter_level: int = 0  # the level the filter was built for
+    expiring: int = 0  # entries with an expiry; 0: the next three are 0 too
+    min_expiry: int = 0
+    max_expiry: int = 0
+    expiring_bytes: int = 0  # keys and values of these
 
     def __post_init__(self):
         if self.smallest > self.largest:
@@ -71,6 +75,19 @@ class TableMeta:
 
     def overlaps(self, other):
         return self.range.overlaps(other if isinstance(other, KeyRange) else other.range)
+
+    def expired(self, now):
+        """About how many entries are expired at `now`: exact at both ends, and in between as if their expiries were spread
+        evenly. 0 is a time before all expiries."""
+        if not self.expiring or now < self.min_expiry:
+            return 0
+        if now >= self.max_expiry:
+            return self.expiring
+        return int(self.expiring * (now - self.min_expiry) / (self.max_expiry - self.min_expiry))
+
+    def expired_bytes(self, now):
+        """About how many bytes these take."""
+        return self.expiring_bytes * self.expired(now) // self.expiring if self.expiring else 0
 
     @property
     def range(self):
@@ -103,6 +120,10 @@ cdef object meta_object(const TableMetaC* m):
         millibits=m.millibits,
         k=m.k,
         filter_level=m.filter_level,
+        expiring=m.expiring,
+        min_expiry=m.min_expiry,
+        max_expiry=m.max_expiry,
+        expiring_bytes=m.expiring_bytes,
     )
 
 

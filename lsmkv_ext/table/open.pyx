@@ -4,6 +4,7 @@ from libc.string cimport memcpy, memset
 from lsmkv_ext.block.memory cimport BlockC
 from lsmkv_ext.cache.block_cache cimport cache_release, cache_remove, cache_reserve
 from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_forget, fd_release
+from lsmkv_ext.entry cimport is_expiry
 from lsmkv_ext.filter.format cimport FILTER_BAD_GEOMETRY, FILTER_HEADER_SIZE, filter_decode
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
@@ -21,11 +22,15 @@ from lsmkv_ext.table.format cimport (
     MIN_INDEX_ENTRY,
     OPEN_ALLOWANCE,
     PROP_DATA_BYTES,
+    PROP_EXPIRING,
+    PROP_EXPIRING_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
     PROP_KEYSPACE,
     PROP_LARGEST_EXCLUSIVE,
+    PROP_MAX_EXPIRY,
     PROP_MAX_SEQ,
+    PROP_MIN_EXPIRY,
     PROP_MIN_SEQ,
     PROP_N_BLOCKS,
     PROP_N_DELETES,
@@ -135,6 +140,15 @@ cdef bint _names_keyspace(const TableC* t) noexcept nogil:
     return keyspace >> 32 == 0 and 0 < t.props.keyspace_name_len <= MAX_KEYSPACE_NAME
 
 
+cdef bint _expiries_fit(const TableC* t) noexcept nogil:
+    """Whether the four properties of expiries are all there, or none."""
+    cdef const uint64_t* numbers = t.props.numbers
+    if numbers[PROP_EXPIRING] == 0:
+        return not (numbers[PROP_MIN_EXPIRY] or numbers[PROP_MAX_EXPIRY] or numbers[PROP_EXPIRING_BYTES])
+    return (numbers[PROP_EXPIRING] <= numbers[PROP_N_ENTRIES] and is_expiry(numbers[PROP_MIN_EXPIRY])
+            and is_expiry(numbers[PROP_MAX_EXPIRY]) and numbers[PROP_MIN_EXPIRY] <= numbers[PROP_MAX_EXPIRY])
+
+
 cdef int _read_props(TableC* t, Status* st) noexcept nogil:
     cdef uint64_t* numbers = t.props.numbers
     cdef uint64_t n_blocks
@@ -149,6 +163,8 @@ cdef int _read_props(TableC* t, Status* st) noexcept nogil:
         return fail_corrupt(st, "properties lack the key range", t.number, t.footer.props.at)
     if not _names_keyspace(t):
         return fail_corrupt(st, "properties contradict each other about the keyspace", t.number, t.footer.props.at)
+    if not _expiries_fit(t):
+        return fail_corrupt(st, "properties contradict each other about expiries", t.number, t.footer.props.at)
     n_blocks = numbers[PROP_N_BLOCKS]
     if (n_blocks >> 31 != 0 or n_blocks * FRAME_TRAILER > t.footer.data_end
             or numbers[PROP_DATA_BYTES] != t.footer.data_end):

@@ -122,6 +122,8 @@ cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, Re
 
 cdef int _check_block(TableC* t, BlockC* b, uint64_t offset, BlockC** out, Status* st) noexcept nogil:
     cdef const char* problem = block_check(b)
+    if problem == NULL and b.has_kinds and t.footer.version == 1:
+        problem = "entry kinds in a table of version 1"
     if problem != NULL:
         block_free(b)
         return fail_corrupt(st, problem, t.number, offset)

@@ -39,8 +39,12 @@ from lsmkv_ext.table.builder cimport (
 from lsmkv_ext.table.format cimport (
     PROP_BLOCK_SIZE,
     PROP_COMPRESSION,
+    PROP_EXPIRING,
+    PROP_EXPIRING_BYTES,
     PROP_KEY_BYTES,
+    PROP_MAX_EXPIRY,
     PROP_MAX_SEQ,
+    PROP_MIN_EXPIRY,
     PROP_MIN_SEQ,
     PROP_RESTART_INTERVAL,
     PROP_VALUE_BYTES,
@@ -219,6 +223,10 @@ cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
     b.meta.min_seq = t.props.numbers[PROP_MIN_SEQ]
     b.meta.max_seq = t.props.numbers[PROP_MAX_SEQ]
     b.meta.largest_exclusive = t.largest_exclusive
+    b.meta.expiring = t.props.numbers[PROP_EXPIRING]
+    b.meta.min_expiry = t.props.numbers[PROP_MIN_EXPIRY]
+    b.meta.max_expiry = t.props.numbers[PROP_MAX_EXPIRY]
+    b.meta.expiring_bytes = t.props.numbers[PROP_EXPIRING_BYTES]
     b.key_bytes = t.props.numbers[PROP_KEY_BYTES]
     b.value_bytes = t.props.numbers[PROP_VALUE_BYTES]
     if buf_assign(&b.first_key, t.smallest, t.smallest_len) != 0 \

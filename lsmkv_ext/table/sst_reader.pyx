@@ -7,6 +7,8 @@ from lsmkv_ext.table.verify import verify_table
 from libc.stdint cimport uint64_t
 
 from lsmkv_ext.port.bytes_like cimport as_bytes
+from lsmkv_ext.port.wall_clock cimport lsm_wall_ms
+from lsmkv_ext.table.format cimport PROP_EXPIRING
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.tombstones cimport tombstones_cover
 
@@ -71,7 +73,7 @@ cdef class SSTReader:
         return self._open_table()
 
     def get(self, key, default=None):
-        """Return the value of `key`, or `default` if it is missing or deleted.
+        """Return the value of `key`, or `default` if it is missing, deleted or expired.
 
         Raises `CorruptionError` if a block is damaged, and `IOError` if the disk fails.
 
@@ -84,8 +86,8 @@ cdef class SSTReader:
         cdef bytes k = as_bytes(key)
         if not t.may_contain(k):
             return default
-        found = t.get(k)
-        if found is None or found[0] is None or _hidden(t, k, found[1]):
+        found = t.find(k)
+        if found is None or found[0] is None or _hidden(t, k, found[1]) or _expired(found[2]):
             return default
         return found[0]
 
@@ -107,8 +109,8 @@ cdef class SSTReader:
         [(b'ada', b'1815')]
         """
         cdef Table t = self._open_table()
-        for key, value, seq in t.entries(start, stop, reverse=reverse, fill_cache=False):
-            if value is not None and not _hidden(t, key, seq):
+        for key, value, seq, expiry in t.entries(start, stop, reverse=reverse, fill_cache=False, expiries=True):
+            if value is not None and not _hidden(t, key, seq) and not _expired(expiry):
                 yield key, value
 
     def keys(self, start=None, stop=None, *, reverse=False):
@@ -140,9 +142,9 @@ cdef class SSTReader:
         return self.keys(reverse=True)
 
     def __len__(self):
-        """Live entries, exactly; counted by a scan if the table has tombstones."""
+        """Live entries, exactly; counted by a scan if the table has tombstones or expiries."""
         cdef Table t = self._open_table()
-        if t.c.n_deletes == 0 and t.c.tombstones.n == 0:
+        if t.c.n_deletes == 0 and t.c.tombstones.n == 0 and t.c.props.numbers[PROP_EXPIRING] == 0:
             return t.c.n_entries
         return sum(1 for _ in self.keys())
 
@@ -193,6 +195,11 @@ cdef class SSTReader:
 
     def __exit__(self, exc_type, exc, tb):
         self.close()
+
+
+cdef bint _expired(uint64_t expiry):
+    """By the clock of the system: the file has no other."""
+    return expiry != 0 and expiry <= lsm_wall_ms()
 
 
 cdef bint _hidden(Table t, bytes key, uint64_t seq):

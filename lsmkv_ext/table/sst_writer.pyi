@@ -1,4 +1,5 @@
 import os
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from typing_extensions import Buffer, disjoint_base
@@ -17,7 +18,15 @@ class SSTWriter:
         level: int = 0,
         number: int = 0,
     ) -> Self: ...
-    def put(self, key: Buffer, value: Buffer, *, seq: int = 0) -> None: ...
+    def put(
+        self,
+        key: Buffer,
+        value: Buffer,
+        *,
+        seq: int = 0,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> None: ...
     def delete(self, key: Buffer, *, seq: int = 0) -> None: ...
     def delete_range(self, start: Buffer, stop: Buffer, *, seq: int = 0) -> None: ...
     @property

@@ -10,11 +10,13 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, expiry_from
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.file cimport file_sync_dir
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, raise_status, status_clear
+from lsmkv_ext.port.wall_clock cimport ClockC
 from lsmkv_ext.table.builder cimport (
     BuilderC,
     BuilderOptions,
@@ -28,6 +30,8 @@ from lsmkv_ext.table.builder cimport (
 from lsmkv_ext.table.format cimport RangeTombstone
 from lsmkv_ext.table.meta cimport TableMetaC, meta_free, meta_object
 
+
+cdef ClockC system_clock            # no database has it
 
 cdef dict _COMPRESSIONS = {None: 0, "lz4": 1}
 
@@ -153,7 +157,7 @@ cdef class SSTWriter:
         raise_status(st, self._path)
         return -1
 
-    cdef int _add(self, key, value, uint64_t seq, bint is_delete) except -1:
+    cdef int _add(self, key, value, uint64_t seq, int kind, uint64_t expiry) except -1:
         cdef bytes k = as_bytes(key)
         cdef bytes v = as_bytes(value)
         cdef const char* kp = k
@@ -167,27 +171,33 @@ cdef class SSTWriter:
             raise ValueError(f"key of {kn} bytes: the limit is {MAX_KEY}")
         if vn > <size_t>MAX_VALUE:
             raise ValueError(f"value of {vn} bytes: the limit is {MAX_VALUE}")
+        if expiry:
+            v = (<const char*>&expiry)[:EXPIRY_SIZE] + v
+            vp = v
+            vn += EXPIRY_SIZE
         if self._last is not None and k <= self._last:
             raise ValueError(f"keys must be added in strictly increasing order: {k[:64]!r} after {self._last[:64]!r}")
         status_clear(&st)
         self.busy = True
         with nogil:
-            code = builder_add(self.b, kp, kn, vp, vn, seq, is_delete, xxh3(kp, kn, self.b.o.seed), &st)
+            code = builder_add(self.b, kp, kn, vp, vn, seq, kind, xxh3(kp, kn, self.b.o.seed), &st)
         self.busy = False
         if code != ST_OK:
             self._failed(&st)
         self._last = k
         return 0
 
-    def put(self, key, value, *, seq=0):
+    def put(self, key, value, *, seq=0, ttl=None, expire_at=None):
         """Add a key. Raises `ValueError` if `key` is not above the last one, and `IOError` if the disk fails.
 
-        `DB.ingest` replaces the sequence number `seq`.
+        `DB.ingest` replaces the sequence number `seq`. `ttl` and `expire_at` are those of `DB.put`; a TTL counts from this
+        call.
 
         >>> with lsmkv.SSTWriter("people.sst") as table:
         ...     table.put(b"ada", b"1815")
         """
-        self._add(key, value, seq, False)
+        cdef uint64_t expiry = expiry_from(ttl, expire_at, &system_clock)
+        self._add(key, value, seq, ENTRY_EXPIRY if expiry else 0, expiry)
 
     def delete(self, key, *, seq=0):
         """Add a tombstone, in key order. Raises as `put` does.
@@ -195,7 +205,7 @@ cdef class SSTWriter:
         >>> with lsmkv.SSTWriter("people.sst") as table:
         ...     table.delete(b"ada")
         """
-        self._add(key, b"", seq, True)
+        self._add(key, b"", seq, ENTRY_DELETE, 0)
 
     def delete_range(self, start, stop, *, seq=0):
         """Add a range tombstone over [start, stop), in any order. Raises `ValueError` if stop <= start.

@@ -2,13 +2,14 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.cache.fd_cache cimport FdCacheC
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, expiry_of
 from lsmkv_ext.filter.curve cimport filter_designed_fpr
 from lsmkv_ext.filter.format cimport filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_fill_ratio, filter_probe
@@ -23,11 +24,15 @@ from lsmkv_ext.table.format cimport (
     PROP_COMPRESSION,
     PROP_CREATED,
     PROP_DATA_BYTES,
+    PROP_EXPIRING,
+    PROP_EXPIRING_BYTES,
     PROP_FILTER_BLOCKS,
     PROP_FILTER_KEYS,
     PROP_KEYSPACE,
     PROP_KEY_BYTES,
     PROP_LEVEL,
+    PROP_MAX_EXPIRY,
+    PROP_MIN_EXPIRY,
     PROP_NUMBER,
     PROP_N_RANGE_TOMBSTONES,
     PROP_RESTART_INTERVAL,
@@ -232,10 +237,19 @@ cdef class Table:
             "restart_interval": numbers[PROP_RESTART_INTERVAL],
             "filter_keys": numbers[PROP_FILTER_KEYS],
             "filter_blocks": numbers[PROP_FILTER_BLOCKS],
+            "expiring": numbers[PROP_EXPIRING],
+            "min_expiry": numbers[PROP_MIN_EXPIRY],
+            "max_expiry": numbers[PROP_MAX_EXPIRY],
+            "expiring_bytes": numbers[PROP_EXPIRING_BYTES],
             "version": t.footer.version,
             "keyspace_id": numbers[PROP_KEYSPACE],
             "keyspace": self.keyspace,
         }
+
+    @property
+    def expiring(self):
+        """Number of entries with an expiry."""
+        return self.c.props.numbers[PROP_EXPIRING]
 
     @property
     def meta(self):
@@ -260,6 +274,10 @@ cdef class Table:
         m.millibits = t.filter.millibits
         m.k = t.filter.k
         m.filter_level = t.filter.level
+        m.expiring = numbers[PROP_EXPIRING]
+        m.min_expiry = numbers[PROP_MIN_EXPIRY]
+        m.max_expiry = numbers[PROP_MAX_EXPIRY]
+        m.expiring_bytes = numbers[PROP_EXPIRING_BYTES]
         m.smallest.data = <char*>t.smallest
         m.smallest.len = t.smallest_len
         m.largest.data = <char*>t.largest
@@ -301,6 +319,11 @@ cdef class Table:
 
     def get(self, key, *, fill_cache=True):
         """Returns (value, seq), with None as the value of a tombstone, or None without an entry. Does not probe the filter."""
+        found = self.find(key, fill_cache=fill_cache)
+        return None if found is None else found[:2]
+
+    def find(self, key, *, fill_cache=True):
+        """Returns (value, seq, expiry) as `get` does; the expiry is in milliseconds, 0 if there is none."""
         cdef ReadContext rc
         cdef Entry e
         cdef BlockC* pinned = NULL
@@ -318,7 +341,7 @@ cdef class Table:
         if code != ST_OK:
             raise_status(&st, self.path)
         try:
-            return (None if e.is_delete else PyBytes_FromStringAndSize(e.value, e.vlen)), e.seq
+            return _value(&e), e.seq, _expiry(&e)
         finally:
             table_unpin(self.c, pinned)
 
@@ -398,9 +421,20 @@ cdef class Table:
             raise_status(&it.status, self.path)
         return n, size
 
-    def entries(self, start=None, stop=None, *, reverse=False, mode="scan", fill_cache=False):
-        """Returns an iterator over (key, value, seq) with start <= key < stop; the value of a tombstone is None."""
-        return TableEntries(self, start, stop, reverse, mode, fill_cache)
+    def entries(self, start=None, stop=None, *, reverse=False, mode="scan", fill_cache=False, expiries=False):
+        """Returns an iterator over (key, value, seq) with start <= key < stop; the value of a tombstone is None. With `expiries`
+        each item also has the expiry in milliseconds, or 0."""
+        return TableEntries(self, start, stop, reverse, mode, fill_cache, expiries)
+
+
+cdef inline uint64_t _expiry(const Entry* e) noexcept:
+    return expiry_of(e.value) if e.kind & ENTRY_EXPIRY else 0
+
+
+cdef object _value(const Entry* e):
+    """Without the expiry; None for a tombstone."""
+    cdef size_t hidden = EXPIRY_SIZE if e.kind & ENTRY_EXPIRY else 0
+    return None if e.kind == ENTRY_DELETE else PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
 
 
 cdef int _set_context(ReadContext* rc, str mode, bint fill_cache) except -1:
@@ -423,15 +457,17 @@ cdef class TableEntries:
     cdef bytes start
     cdef bytes stop
     cdef bint reverse
+    cdef bint expiries
     cdef bint started
 
-    def __cinit__(self, Table table not None, start, stop, reverse, mode, fill_cache):
+    def __cinit__(self, Table table not None, start, stop, reverse, mode, fill_cache, expiries):
         _set_context(&self.rc, mode, fill_cache)
         self.rc.gil_held = True
         self.table = table
         self.start = None if start is None else bytes(start)
         self.stop = None if stop is None else bytes(stop)
         self.reverse = reverse
+        self.expiries = expiries
         table_iter_init(&self.it, table.c, &self.rc)
 
     def __dealloc__(self):
@@ -468,8 +504,9 @@ cdef class TableEntries:
         if not self.it.valid or self._outside():
             self.it.valid = False
             raise StopIteration
-        value = None if e.is_delete else PyBytes_FromStringAndSize(e.value, e.vlen)
-        return PyBytes_FromStringAndSize(e.key, e.klen), value, e.seq
+        if self.expiries:
+            return PyBytes_FromStringAndSize(e.key, e.klen), _value(e), e.seq, _expiry(e)
+        return PyBytes_FromStringAndSize(e.key, e.klen), _value(e), e.seq
 
     @property
     def counters(self):

@@ -13,13 +13,24 @@ from lsmkv_ext.block.iterator cimport (
     block_iter_set,
 )
 from lsmkv_ext.block.memory cimport BlockC, Entry
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, expiry_of
 from lsmkv_ext.filter.format cimport FILTER_ABSENT, filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free
 from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, Status, raise_status, status_clear
-from lsmkv_ext.table.format cimport PROP_KEY_BYTES, PROP_MAX_SEQ, PROP_MIN_SEQ, PROP_VALUE_BYTES, RangeTombstone
+from lsmkv_ext.table.format cimport (
+    PROP_EXPIRING,
+    PROP_EXPIRING_BYTES,
+    PROP_KEY_BYTES,
+    PROP_MAX_EXPIRY,
+    PROP_MAX_SEQ,
+    PROP_MIN_EXPIRY,
+    PROP_MIN_SEQ,
+    PROP_VALUE_BYTES,
+    RangeTombstone,
+)
 from lsmkv_ext.table.reader cimport ReadContext, TableC, table_find_block, table_load_block, table_pread, table_unpin
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
@@ -41,6 +52,7 @@ cdef dict _PROBLEMS = {
 
 ctypedef struct Totals:
     uint64_t entries, deletes, key_bytes, value_bytes, min_seq, max_seq
+    uint64_t expiring, min_expiry, max_expiry, expiring_bytes
 
 
 cdef int _entry_problems(TableC* t, const BlockC* b, uint32_t block, uint32_t i, const Entry* e,
@@ -66,6 +78,14 @@ cdef bint _misplaced(TableC* t, uint32_t block, const Entry* e) noexcept nogil:
     return table_find_block(t, e.key, e.klen) != block
 
 
+cdef void _count_expiry(Totals* n, const Entry* e) noexcept nogil:
+    cdef uint64_t expiry = expiry_of(e.value)
+    n.min_expiry = min(n.min_expiry, expiry) if n.expiring else expiry
+    n.max_expiry = max(n.max_expiry, expiry)
+    n.expiring += 1
+    n.expiring_bytes += e.klen + e.vlen
+
+
 cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it, GrowBuf* last,
                       Totals* n) noexcept nogil:
     """Returns the problems of the block's entries, ORed together; -1 if out of memory."""
@@ -79,7 +99,9 @@ cdef int _check_block(TableC* t, const BlockC* b, uint32_t block, BlockIter* it,
         if buf_assign(last, it.entry.key, it.entry.klen) != 0:
             return -1
         n.entries += 1
-        n.deletes += it.entry.is_delete
+        n.deletes += it.entry.kind == ENTRY_DELETE
+        if it.entry.kind & ENTRY_EXPIRY:
+            _count_expiry(n, &it.entry)
         n.key_bytes += it.entry.klen
         n.value_bytes += it.entry.vlen
         n.min_seq = min(n.min_seq, it.entry.seq)
@@ -110,6 +132,10 @@ cdef list _compare_totals(TableC* t, Totals* n):
         ("n_deletes", n.deletes, t.n_deletes),
         ("key_bytes", n.key_bytes, stored[PROP_KEY_BYTES]),
         ("value_bytes", n.value_bytes, stored[PROP_VALUE_BYTES]),
+        ("expiring", n.expiring, stored[PROP_EXPIRING]),
+        ("min_expiry", n.min_expiry, stored[PROP_MIN_EXPIRY]),
+        ("max_expiry", n.max_expiry, stored[PROP_MAX_EXPIRY]),
+        ("expiring_bytes", n.expiring_bytes, stored[PROP_EXPIRING_BYTES]),
     ]
     if t.global_seq == 0 or t.tombstones.n == 0:
         pairs.append(("min_seq", n.min_seq, stored[PROP_MIN_SEQ]))

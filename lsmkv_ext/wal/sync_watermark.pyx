@@ -19,14 +19,17 @@ from lsmkv_ext.port.pages cimport MAP_FAILED, MAP_SHARED, PAGE, PROT_READ, PROT_
 from lsmkv_ext.port.status cimport Status, fail_corrupt, fail_io, raise_status, status_clear
 from lsmkv_ext.port.sync_slots cimport SlotLayout, SyncSlot, slot_decode, slot_encode, slot_offset, slots_newest
 
+from lsmkv_ext.port.wall_clock cimport CLOCK_END, clock_erase
+
 from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.port.wall_clock import stored_clock
 
 NAME = "SYNCED"             # beside the logs
 
 cdef enum:
     SLOT_B = 64             # slot A is at 0
     SLOT_SIZE = 32
-    USED = SLOT_B + SLOT_SIZE
+    USED = CLOCK_END
 
 
 cdef SlotLayout layout() noexcept nogil:
@@ -147,6 +150,13 @@ def read_watermark_beside(log_path):
         return None
 
 
+def read_clock(path):
+    """Return the time stored for the clock of the database, in milliseconds since 1970; 0 if there is none."""
+    cdef char page[PAGE]
+    load(path, page)
+    return stored_clock(page[:CLOCK_END])
+
+
 def damaged_offsets(path):
     """Return the offsets of damaged bytes. Opening tolerates them: they only make the watermark lag."""
     cdef SlotLayout slots = layout()
@@ -157,4 +167,5 @@ def damaged_offsets(path):
     for i in (0, SLOT_B):
         if slot_decode(&slots, page + i, &slot):
             memset(page + i, 0, SLOT_SIZE)
+    clock_erase(page)
     return [i for i in range(0, PAGE, 8) if get_u64(page + i) != 0]

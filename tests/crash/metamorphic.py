@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sortedcontainers import SortedDict
+from timed_model import TimedModel
 
 import lsmkv
 
@@ -73,8 +74,10 @@ _WEIGHTS: dict[str, float] = {
     "put": 30, "delete": 6, "batch": 5, "delete_range": 1, "clear": 0.03, "get": 25, "contains": 6, "multi_get": 3,
     "scan": 6, "walk": 4, "snapshot": 1, "snapshot_get": 4, "snapshot_scan": 1, "release": 1, "length": 0.2,
     "flush": 0.25, "compact": 0.1, "sync": 0.2, "reopen": 0.12, "rebuild_filters": 0.05, "checkpoint": 0.02,
+    "put_for": 6, "wait": 0.5,
 }  # fmt: skip
 SNAPSHOTS = 3
+START = 1000.0  # of the clock
 
 
 class Generator:
@@ -129,6 +132,12 @@ class Generator:
 
     def _put(self):
         return self.key(), self.value()
+
+    def _put_for(self):
+        return self.key(), self.value(), self._rng.choice([1, 5, 20])
+
+    def _wait(self):
+        return (self._rng.choice([0.5, 1, 3]),)
 
     def _delete(self):
         return (self.key(),)
@@ -203,7 +212,8 @@ class Model:
     """The answers as a sorted dict gives them."""
 
     def __init__(self) -> None:
-        self.data: SortedDict = SortedDict()
+        self.data = TimedModel()
+        self._now = START
         self._snapshots: dict[int, SortedDict] = {}
 
     def do(self, operation: Operation) -> Any:
@@ -212,6 +222,13 @@ class Model:
 
     def put(self, key, value):
         self.data[key] = value
+
+    def put_for(self, key, value, ttl):
+        self.data.put(key, value, self._now + ttl)
+
+    def wait(self, seconds):
+        self._now += seconds
+        self.data.expire(self._now)
 
     def delete(self, key):
         self.data.pop(key, None)
@@ -254,7 +271,7 @@ class Model:
         return [key if key is None else (key, self.data[key]) for key in out]
 
     def snapshot(self, slot):
-        self._snapshots[slot] = self.data.copy()
+        self._snapshots[slot] = SortedDict(self.data)
 
     def release(self, slot):
         self._snapshots.pop(slot, None)
@@ -293,13 +310,20 @@ class Store:
     _snapshots: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.db = lsmkv.open(self.path, **self.options)
+        self._clock = lsmkv.ManualClock(START)
+        self.db = lsmkv.open(self.path, clock=self._clock, **self.options)
         for name in ("put", "delete", "delete_range", "clear", "get", "multi_get", "flush", "sync"):
             setattr(self, name, lambda *a, _n=name: getattr(self.db, _n)(*a))
 
     def do(self, operation: Operation) -> Any:
         name, *arguments = operation
         return getattr(self, name)(*arguments)
+
+    def put_for(self, key, value, ttl):
+        self.db.put(key, value, ttl=ttl)
+
+    def wait(self, seconds):
+        self._clock.advance(seconds)
 
     def batch(self, edits):
         with self.db.write_batch() as out:
@@ -352,7 +376,7 @@ class Store:
             self.db.flush()
         self._snapshots.clear()
         self.db.close()
-        self.db = lsmkv.open(self.path, **self.options)
+        self.db = lsmkv.open(self.path, clock=self._clock, **self.options)
 
     def compact(self, start, stop):
         self.db.compact_range(start, stop)
@@ -364,7 +388,7 @@ class Store:
         copy = self.path.with_name(self.path.name + ".checkpoint")
         self.db.checkpoint(copy)
         try:
-            with lsmkv.open(copy, "r") as db:
+            with lsmkv.open(copy, "r", clock=self._clock) as db:
                 return list(db.items())
         finally:
             shutil.rmtree(copy)

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     rule,
 )
 from sortedcontainers import SortedDict
+from timed_model import TimedModel
 
 import lsmkv
 from lsmkv.options import MAX_LEVELS
@@ -32,6 +33,7 @@ KEYS = st.one_of(
     st.sampled_from([b"", b"\xff", b"\xff\xff", b"p" * 300, b"p" * 300 + b"\0", b"p" * 299]),
 )
 VALUES = st.one_of(st.binary(max_size=20), st.integers(0, 255).map(lambda n: bytes([n]) * 700))
+TTLS = st.sampled_from([1, 2, 5, 30])
 OPTION_SETS = st.fixed_dictionaries(
     {
         "wal": st.sampled_from(["mmap", "write"]),
@@ -85,9 +87,10 @@ class Machine(RuleBasedStateMachine):
         self.folder = tempfile.mkdtemp(prefix="lsmkv-model-")
         self.path = self.folder + "/db"
         self.options = {**(DEEP if deep else TINY), **options}
-        self.model = SortedDict()
+        self.model = TimedModel()
         self.held = []
-        self.db = lsmkv.open(self.path, **self.options)
+        self.clock = lsmkv.ManualClock(1000)
+        self.db = lsmkv.open(self.path, clock=self.clock, **self.options)
         if deep:
             deepen(self.db, self.model)
         self.open_reader()
@@ -105,6 +108,46 @@ class Machine(RuleBasedStateMachine):
     def put(self, key, value):
         self.db.put(key, value)
         self.model[key] = value
+
+    @rule(key=KEYS, value=VALUES, ttl=TTLS)
+    def put_for(self, key, value, ttl):
+        self.db.put(key, value, ttl=ttl)
+        self.model.put(key, value, self.clock.now + ttl)
+
+    @rule(start=st.integers(0, 60), count=st.integers(1, 60), ttl=TTLS)
+    def put_many_for(self, start, count, ttl):
+        for n in range(start, start + count):
+            self.put_for(b"k%02d" % n, b"v" * n, ttl)
+
+    @rule(key=KEYS, ttl=TTLS)
+    def touch(self, key, ttl):
+        assert self.db.touch(key, ttl) == (key in self.model)
+        if key in self.model:
+            self.model.put(key, self.model[key], self.clock.now + ttl)
+
+    @rule(key=KEYS)
+    def append(self, key):
+        """An update keeps the expiry."""
+        value, expiry = self.model.get(key, b"") + b"+", self.model.expiries.get(key)
+        assert self.db.append(key, b"+") == len(value)
+        self.model[key] = value
+        if expiry is not None:
+            self.model.expiries[key] = expiry
+
+    @rule(seconds=TTLS)
+    def wait(self, seconds):
+        self.clock.advance(seconds)
+        self.model.expire(self.clock.now)
+        self.read.expire(self.clock.now)
+
+    @rule(key=KEYS)
+    def ttl(self, key):
+        if key not in self.model:
+            with pytest.raises(KeyError):
+                self.db.ttl(key)
+            return
+        expiry = self.model.expiries.get(key)
+        assert self.db.ttl(key) == (None if expiry is None else pytest.approx(expiry - self.clock.now))
 
     @rule(start=st.integers(0, 60), count=st.integers(1, 60), fill=st.integers(0, 255))
     def put_many(self, start, count, fill):
@@ -146,6 +189,7 @@ class Machine(RuleBasedStateMachine):
         operations=st.lists(
             st.one_of(
                 st.tuples(st.just("put"), KEYS, VALUES),
+                st.tuples(st.just("put"), KEYS, VALUES, TTLS),
                 st.tuples(st.just("delete"), KEYS),
                 st.tuples(st.just("delete_range"), KEYS, KEYS),
             ),
@@ -154,10 +198,15 @@ class Machine(RuleBasedStateMachine):
         fail=st.booleans(),
     )
     def batch(self, operations, fail):
-        changed = SortedDict(self.model)
+        changed = TimedModel(self.model)
         try:
             with self.db.write_batch() as batch:
                 for name, *arguments in operations:
+                    if name == "put" and len(arguments) == 3:
+                        key, value, ttl = arguments
+                        batch.put(key, value, ttl=ttl)
+                        changed.put(key, value, self.clock.now + ttl)
+                        continue
                     getattr(batch, name)(*arguments)
                     if name == "put":
                         changed[arguments[0]] = arguments[1]
@@ -288,7 +337,9 @@ class Machine(RuleBasedStateMachine):
     def compact_all(self):
         self.db.compact_range()
         version = self.db._versions.default.current
-        assert not any(f.range_tombstones for f in version.levels[version.last_level])
+        last = version.levels[version.last_level]
+        assert not any(f.range_tombstones for f in last)
+        assert not any(0 < f.min_expiry <= self.clock.now * 1000 for f in last)
 
     @rule(bits=st.sampled_from([0, 5, 14]))
     def rebuild_filters(self, bits):
@@ -300,7 +351,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.db.close()
-        self.db = lsmkv.open(self.path, **self.options)
+        self.db = lsmkv.open(self.path, clock=self.clock, **self.options)
         assert self.db.recovery_report.clean
 
     @rule()
@@ -314,22 +365,22 @@ class Machine(RuleBasedStateMachine):
         self.db.close()
         shutil.rmtree(self.path)
         shutil.move(copy, self.path)
-        self.db = lsmkv.open(self.path, **self.options)
+        self.db = lsmkv.open(self.path, clock=self.clock, **self.options)
         assert self.db.recovery_report.torn == []
 
     @rule(count=st.integers(0, 60), fill=st.integers(0, 255))
     def recreate(self, count, fill):
         """Another database in the same place, under the reader of the old one."""
         self.db.close()
-        self.db = lsmkv.open(self.path, "n", **self.options)
-        self.model = SortedDict()
+        self.db = lsmkv.open(self.path, "n", clock=self.clock, **self.options)
+        self.model = TimedModel()
         self.put_many(0, count, fill)
 
     # A read-only handle: its state is that of its last refresh, whatever the writer does
 
     def open_reader(self):
-        self.reader = lsmkv.open(self.path, "r", **self.options)
-        self.read = SortedDict(self.model)
+        self.reader = lsmkv.open(self.path, "r", clock=self.clock, **self.options)
+        self.read = TimedModel(self.model)
         with pytest.raises(lsmkv.ReadOnlyError):
             self.reader.put(b"a", b"b")
 
@@ -341,7 +392,7 @@ class Machine(RuleBasedStateMachine):
     @rule(keys=st.lists(KEYS, min_size=1, max_size=20))
     def refresh_reader(self, keys):
         self.reader.refresh()
-        self.read = SortedDict(self.model)
+        self.read = TimedModel(self.model)
         self.read_reader(keys)
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=20))

@@ -13,6 +13,7 @@ from lsmkv_ext.wal.dump import LogDump
 BYTES = st.binary(max_size=200)
 OPERATIONS = st.one_of(
     st.tuples(st.just("put"), BYTES, BYTES),
+    st.tuples(st.just("put"), BYTES, BYTES, st.integers(1, 1 << 62)),
     st.tuples(st.just("delete"), BYTES, st.none()),
     st.tuples(st.just("delete_range"), BYTES, BYTES),
 )
@@ -20,8 +21,16 @@ ENCODERS = {"put": put, "delete": lambda key, _: delete(key), "delete_range": de
 
 
 def encode(operations) -> bytes:
-    encoded = [(keyspace, ENCODERS[name](key, value)) for name, key, value, keyspace in operations]
+    encoded = [(keyspace, encode_one(*operation)) for operation, keyspace in operations]
     return b"".join(in_keyspace(keyspace, operation) if keyspace else operation for keyspace, operation in encoded)
+
+
+def encode_one(name, key, value, expiry=0) -> bytes:
+    return expiring(key, value, expiry) if expiry else ENCODERS[name](key, value)
+
+
+def expiring(key: bytes, value: bytes, expiry: int) -> bytes:
+    return b"\x04" + counted(key) + expiry.to_bytes(8, "little") + counted(value)
 
 
 def in_keyspace(keyspace: int, operation: bytes) -> bytes:
@@ -31,8 +40,9 @@ def in_keyspace(keyspace: int, operation: bytes) -> bytes:
 @given(st.lists(st.tuples(OPERATIONS, st.sampled_from([0, 1, 300, (1 << 32) - 1])), max_size=10))
 @settings(max_examples=100)
 def test_operations_come_back_in_order_with_their_sequence_numbers(operations):
-    decoded = decode_operations(encode([(*o, keyspace) for o, keyspace in operations]), len(operations), 40)
-    assert decoded == [(*o, 40 + n, keyspace) for n, (o, keyspace) in enumerate(operations)]
+    decoded = decode_operations(encode(operations), len(operations), 40)
+    wanted = [(*o[:3], 40 + n, keyspace, *(o[3:] or [0])) for n, (o, keyspace) in enumerate(operations)]
+    assert decoded == wanted
 
 
 def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
@@ -40,17 +50,17 @@ def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
         users = db.keyspace("users")
         with db.write_batch() as batch:
             batch.put(b"k" * 300, b"v" * 70_000)
-            batch.put(b"", b"")
+            batch.put(b"", b"", expire_at=5)
             batch.delete(b"gone")
             batch.delete_range(b"a", b"b", keyspace=users)
         dump = LogDump(db._engine.log.path)
         next(dump)
         record = next(dump)
         assert list(record["operations"]) == [
-            ("put", b"k" * 300, b"v" * 70_000, 1, 0),
-            ("put", b"", b"", 2, 0),
-            ("delete", b"gone", None, 3, 0),
-            ("delete_range", b"a", b"b", 4, 1),
+            ("put", b"k" * 300, b"v" * 70_000, 1, 0, 0),
+            ("put", b"", b"", 2, 0, 5000),
+            ("delete", b"gone", None, 3, 0, 0),
+            ("delete_range", b"a", b"b", 4, 1, 0),
         ]
         assert record["count"] == 4
 
@@ -84,6 +94,9 @@ def test_every_cut_is_refused():
         b"\x01" + b"\xff" * 10,  # a varint over 64 bits
         in_keyspace(0, delete(b"k")),
         in_keyspace(1 << 32, delete(b"k")),
+        expiring(b"k", b"v", 0),
+        expiring(b"k", b"v", (1 << 62) + 1),
+        expiring(b"k", b"v", 1)[:6],
     ],
 )
 def test_malformed_operations_are_refused(payload):
@@ -91,7 +104,7 @@ def test_malformed_operations_are_refused(payload):
         decode_operations(payload, 1, 1)
 
 
-@pytest.mark.parametrize("first", [3, 4, 8, 19, 32, 64, 128, 255])
+@pytest.mark.parametrize("first", [3, 5, 6, 8, 19, 32, 64, 128, 255])
 def test_unknown_operations_are_refused(first):
     with pytest.raises(CorruptionError, match="unknown operation"):
         decode_operations(bytes([first]) + counted(b"k") + counted(b"v"), 1, 1)

@@ -63,9 +63,9 @@ PLANTED = {
     ),
     "a hook after the state was taken": (
         "reader.pyx",
-        "        it.attach(self, self.open_state(&snapshot), snapshot)\n",
+        "        it.attach(self, self.open_state(&snapshot), snapshot, self.held_now)\n",
         "        state = self.open_state(&snapshot)\n        self._on_seek_debt()\n"
-        "        it.attach(self, state, snapshot)\n",
+        "        it.attach(self, state, snapshot, self.held_now)\n",
         "iterator: attach",
     ),
     "objects made while in flight": (

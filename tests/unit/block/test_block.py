@@ -14,9 +14,15 @@ keys = st.one_of(
     st.text(alphabet="ab", max_size=12).map(lambda s: s.encode()),
     st.integers(0, 300).map(lambda n: b"x" * 200 + b"%d" % n),
 )
+PLAIN, EXPIRY, DELETE = 0, 1, 4  # kinds of entries (lsmkv_ext/entry.pxd)
+values = st.one_of(
+    st.tuples(st.binary(max_size=200), st.just(PLAIN)),
+    st.tuples(st.just(b""), st.just(DELETE)),
+    st.tuples(st.builds(lambda at, v: at.to_bytes(8, "little") + v, st.integers(1, 2**62), st.binary()), st.just(EXPIRY)),
+)
 rows = st.dictionaries(
     keys,
-    st.tuples(st.binary(max_size=200), st.integers(0, 2**62 - 1), st.booleans()),
+    st.builds(lambda value, seq: (value[0], seq, value[1]), values, st.integers(0, 2**62 - 1)),
     min_size=1,
     max_size=60,
 )
@@ -96,16 +102,17 @@ def test_sequence_numbers_take_the_bytes_they_need(seqs, width):
 
 
 def test_large_lengths():
-    big = {b"": (b"", 1, False), b"k" * 65535: (b"v" * 300_000, 2, False), b"k" * 65534: (b"w", 3, True)}
+    big = {b"": (b"", 1, PLAIN), b"k" * 65535: (b"v" * 300_000, 2, PLAIN), b"k" * 65534: (b"", 3, DELETE)}
     block = BlockView(build(big, 16))
     for key, value in big.items():
         assert block.get(key, digest(key)) == value
-    assert block.last() == (b"k" * 65535, b"v" * 300_000, 2, False)
+    assert block.last() == (b"k" * 65535, b"v" * 300_000, 2, PLAIN)
 
 
 def test_every_cut_and_every_flip_is_refused_or_harmless():
     """The structure check alone (no checksum here) keeps every later read inside the block."""
-    table = {b"key%03d" % i: (b"value" * (i % 3), i, i % 4 == 0) for i in range(20)}
+    kinds = [(b"", DELETE), (b"value", PLAIN), (b"\1" * 8 + b"value", EXPIRY)]
+    table = {b"key%03d" % i: (kinds[i % 3][0], i, kinds[i % 3][1]) for i in range(20)}
     raw = build(table, 4)
     for n in range(len(raw)):
         with pytest.raises(ValueError, match=r"block|key|value|restart"):

@@ -1,0 +1,3 @@
+from datetime import timedelta
+
+def ttl_milliseconds(ttl: float | timedelta) -> int: ...
