@@ -17,8 +17,13 @@ cdef double milliseconds(object seconds, str name) except? -1:
 
 
 cdef double ttl_ms(object ttl) except? -1:
-    cdef double ms = milliseconds(ttl.total_seconds() if isinstance(ttl, timedelta) else ttl, "ttl")
-    if ms <= 0:
+    cdef double ms
+    # Plain numbers first: every put with a TTL passes here.
+    if type(ttl) is float or type(ttl) is int:
+        ms = <double>ttl * 1000
+    else:
+        ms = milliseconds(ttl.total_seconds() if isinstance(ttl, timedelta) else ttl, "ttl")
+    if not ms > 0:
         raise ValueError(f"ttl must be above 0, not {ttl!r}")
     return ms
 
