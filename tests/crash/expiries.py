@@ -1,7 +1,7 @@
 """Puts with an expiry, of which no clock decides the outcome: one that is far away, and one that has passed.
 
-An entry that is expired when it is written is a delete to every reader, whatever it covers. An entry that lives for ever,
-nearly, has a value that says so, so that a lost expiry shows.
+An entry that is expired when it is written is a delete to every reader, whatever it covers. One that expires in the far
+future has a value that says so, so that a lost expiry shows.
 """
 
 from __future__ import annotations
