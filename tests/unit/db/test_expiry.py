@@ -10,6 +10,7 @@ from databases import keep_still
 
 import lsmkv
 from lsmkv.version.manifest import LATEST_FORMAT
+from lsmkv_ext.port.wall_clock import encode_clock
 
 START = 1_000_000.0
 
@@ -343,6 +344,35 @@ def test_the_clock_of_a_database_never_runs_backward(open_db, path, clock, end):
     # The manifest has it now, and SYNCED is not needed.
     (path / "SYNCED").unlink()
     assert open_db().get(b"k") is None
+
+
+def test_a_clock_ends_before_what_never_expires(open_db, clock):
+    db = open_db()
+    db.put(b"never", b"v", ttl=math.inf)
+    db.put(b"k", b"v", ttl=50)
+    clock.set(5e15)  # above the largest expiry, which is 2^62 ms
+    assert list(db) == [b"never"]
+    db.flush()
+    for _ in range(2):
+        db.close()
+        db = open_db()
+        assert list(db) == [b"never"]
+
+
+@pytest.mark.parametrize("time", [1 << 62, 1 << 63, (1 << 64) - 1])
+def test_an_impossible_clock_in_synced_is_ignored(open_db, path, time):
+    db = open_db()
+    db.put(b"k", b"v", ttl=50)
+    db.flush()
+    db.close()
+    with open(path / "SYNCED", "r+b") as file:
+        for offset, slot in encode_clock(time):
+            file.seek(offset)
+            file.write(slot)
+    for flag in ("r", "c", "c"):
+        db = open_db(flag)
+        assert list(db) == [b"k"]
+        db.close()
 
 
 def test_a_clock_far_ahead_warns(open_db, path, clock, caplog):
