@@ -48,8 +48,11 @@ class SpreadDB:
             views = [snapshot.keyspace(space).items(reverse=reverse) for space in self._spaces]
             yield from heapq.merge(*views, reverse=reverse)
 
-    def put(self, key: bytes, value: bytes, *, sync: bool | None = None) -> None:
-        self.home(key).put(key, value, sync=sync)
+    def ttl(self, key: bytes) -> float | None:
+        return self.home(key).ttl(key)
+
+    def put(self, key: bytes, value: bytes, **options: Any) -> None:
+        self.home(key).put(key, value, **options)
 
     def delete(self, key: bytes, *, sync: bool | None = None) -> None:
         self.home(key).delete(key, sync=sync)
@@ -88,8 +91,8 @@ class SpreadBatch:
     def __exit__(self, *exc: Any) -> None:
         self._batch.__exit__(*exc)
 
-    def put(self, key: bytes, value: bytes) -> None:
-        self._batch.put(key, value, keyspace=self._spread.home(key))
+    def put(self, key: bytes, value: bytes, **options: Any) -> None:
+        self._batch.put(key, value, keyspace=self._spread.home(key), **options)
 
     def delete(self, key: bytes) -> None:
         self._batch.delete(key, keyspace=self._spread.home(key))

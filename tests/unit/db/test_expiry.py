@@ -10,6 +10,7 @@ from databases import keep_still, kill
 import lsmkv
 from lsmkv.recovery.reset_clock import reset_clock
 from lsmkv.version.manifest import LATEST_FORMAT
+from lsmkv_ext.port.wall_clock import encode_clock
 
 START = 1_000_000.0
 
@@ -115,6 +116,39 @@ def test_a_transaction_judges_by_the_moment_it_began(db, clock):
         assert tx.get(b"k") == b"v" and list(tx.items()) == [(b"k", b"v")]
         tx.put(b"seen", tx[b"k"], ttl=60)
     assert db[b"seen"] == b"v" and db.ttl(b"seen") == 60
+
+
+def test_the_ttl_of_a_key_is_a_read_of_a_transaction(db):
+    db.put(b"k", b"v", ttl=5)
+    tx = db.transaction()
+    assert tx.ttl(b"k") == 5
+    db.touch(b"k", 50)
+    tx.put(b"seen", b"5 seconds")
+    with pytest.raises(lsmkv.ConflictError):
+        tx.commit()
+    assert b"seen" not in db
+
+
+def test_a_transaction_knows_the_expiries_of_its_own_writes(db, clock):
+    users = db.keyspace("users", default_ttl=7)
+    users.put(b"theirs", b"v", ttl=30)
+    db.put(b"k", b"v", ttl=5)
+    with db.transaction() as tx:
+        tx.put(b"k", b"v", ttl=50)
+        tx.put(b"k", b"v", keyspace=users)
+        tx.put(b"past", b"v", expire_at=START)
+        tx.put(b"inf", b"v", ttl=math.inf)
+        clock.advance(1)  # the transaction stays at the moment it began
+        assert tx.ttl(b"k") == 50 and tx.ttl(b"k", keyspace=users) == 7 and tx.ttl(b"theirs", keyspace=users) == 30
+        assert tx.ttl(b"inf") is None
+        assert tx.get(b"past") is None and b"past" not in tx and list(tx) == [b"inf", b"k"]
+        tx.put(b"k", b"v")
+        assert tx.ttl(b"k") is None
+        tx.delete(b"inf")
+        for missing in (b"inf", b"past", b"never"):
+            with pytest.raises(KeyError):
+                tx.ttl(missing)
+    assert db.ttl(b"k") is None and users.ttl(b"k") == 7
 
 
 def test_a_hot_row_expires_too(db, clock):
@@ -302,6 +336,35 @@ def test_the_clock_of_a_database_never_runs_backward(open_db, path, clock, end):
     assert open_db().get(b"k") is None
 
 
+def test_a_clock_ends_before_what_never_expires(open_db, clock):
+    db = open_db()
+    db.put(b"never", b"v", ttl=math.inf)
+    db.put(b"k", b"v", ttl=50)
+    clock.set(5e15)  # above the largest expiry, which is 2^62 ms
+    assert list(db) == [b"never"]
+    db.flush()
+    for _ in range(2):
+        db.close()
+        db = open_db()
+        assert list(db) == [b"never"]
+
+
+@pytest.mark.parametrize("time", [1 << 62, 1 << 63, (1 << 64) - 1])
+def test_an_impossible_clock_in_synced_is_ignored(open_db, path, time):
+    db = open_db()
+    db.put(b"k", b"v", ttl=50)
+    db.flush()
+    db.close()
+    with open(path / "SYNCED", "r+b") as file:
+        for offset, slot in encode_clock(time):
+            file.seek(offset)
+            file.write(slot)
+    for flag in ("r", "c", "c"):
+        db = open_db(flag)
+        assert list(db) == [b"k"]
+        db.close()
+
+
 def test_a_clock_far_ahead_warns(open_db, path, clock, caplog):
     db = open_db()
     clock.set(4e9)  # the year 2096
@@ -431,6 +494,7 @@ def test_compaction_is_drawn_to_expired_entries(open_db, clock):
     for n in range(1, 60, 2):
         db.put(b"%03d" % n, b"x" * 100, ttl=10)
     db.compact_range()
+    assert len(db._versions.tables) > 3
     allow_compactions(db)
     written = db.background.compaction_bytes_out
     clock.advance(10)
