@@ -11,7 +11,7 @@ from lsmkv_ext.port.wall_clock cimport ClockC
 cdef enum:                      # bits
     ENTRY_EXPIRY = 1            # the value starts with an expiry
     ENTRY_DELETE = 4            # a tombstone, without a value. Blocks store this bit with the sequence number
-    STORED_KINDS = ENTRY_EXPIRY # bits that the entry kinds of a block may have
+    STORED_KINDS = ENTRY_EXPIRY  # bits that the entry kinds of a block may have
 
 cdef enum:
     EXPIRY_SIZE = 8             # bytes
