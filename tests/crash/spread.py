@@ -17,7 +17,11 @@ import lsmkv
 def open_spread(folder: Any, flag: str = "c", *, keyspaces: int = 0, **options: Any) -> Any:
     """`keyspaces`: over so many besides the default one; 0 opens a plain database."""
     db = lsmkv.open(folder, flag, **options)
-    return SpreadDB(db, keyspaces) if keyspaces else db
+    try:
+        return SpreadDB(db, keyspaces) if keyspaces else db
+    except lsmkv.Error:
+        db.close()
+        raise
 
 
 class SpreadDB:

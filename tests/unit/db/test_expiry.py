@@ -515,6 +515,23 @@ def test_ingested_tables_expire(db, path, tmp_path, clock):
     assert dict(db) == {b"m": b"v"}
 
 
+def test_a_filter_rebuild_keeps_expiries(open_db, path, clock):
+    db = open_db(bits_per_key=5)
+    keep_still(db)
+    table_of_expired(db)
+    db.put(b"a", b"stays")
+    db.compact_range()
+    before = {f.number: (f.expiring, f.min_expiry, f.max_expiry) for f in db._versions.default.current.files()}
+    db.set_options(bits_per_key=15)
+    db.rebuild_filters()
+    after = {f.number: (f.expiring, f.min_expiry, f.max_expiry) for f in db._versions.default.current.files()}
+    assert list(before.values()) == list(after.values()) and before.keys().isdisjoint(after)
+    clock.advance(10)
+    db.close()
+    assert lsmkv.verify(path).findings == []
+    assert dict(open_db()) == {b"a": b"stays"}
+
+
 def test_a_table_outside_a_database_hides_what_expired(tmp_path):
     with lsmkv.SSTWriter(tmp_path / "a.sst") as table:
         table.put(b"k", b"v", expire_at=10)
