@@ -346,6 +346,41 @@ def test_the_clock_of_a_database_never_runs_backward(open_db, path, clock, end):
     assert open_db().get(b"k") is None
 
 
+def by_flush(db, clock):
+    db.put(b"k", b"v", ttl=10)
+    clock.advance(10)
+    db.flush()
+
+
+def by_compaction(db, clock):
+    for _ in range(2):
+        db.put(b"k", b"v", ttl=10)
+        db.flush()
+    clock.advance(10)
+    db.compact_range()
+
+
+def by_drop(db, clock):
+    table_of_expired(db)
+    clock.advance(10)
+    allow_compactions(db)
+
+
+@pytest.mark.parametrize("reclaim", [by_flush, by_compaction, by_drop])
+def test_after_a_power_cut_all_is_expired_that_was_when_some_was_reclaimed(open_db, path, clock, reclaim):
+    db = open_db()
+    keep_still(db)
+    other = db.keyspace("other")
+    other.put(b"a", b"v", ttl=10)
+    db.flush()
+    reclaim(db, clock)
+    assert list(db) == []
+    kill(db)
+    (path / "SYNCED").unlink()  # which is never synced
+    clock.set(START)
+    assert list(open_db().keyspace("other")) == []
+
+
 def test_a_clock_ends_before_what_never_expires(open_db, clock):
     db = open_db()
     db.put(b"never", b"v", ttl=math.inf)
