@@ -163,7 +163,16 @@ def test_a_hot_row_expires_too(db, clock):
 
 @pytest.mark.parametrize(
     "ttl, left",
-    [(10, 10), (0.25, 0.25), (timedelta(minutes=2), 120), (math.inf, None), (1e300, None), (None, None)],
+    [
+        (10, 10),
+        (2**31, 2**31),
+        (0.25, 0.25),
+        (timedelta(minutes=2), 120),
+        (10**30, None),
+        (math.inf, None),
+        (1e300, None),
+        (None, None),
+    ],
 )
 def test_ttl_in_all_its_forms(db, ttl, left):
     db.put(b"k", b"v", ttl=ttl)
@@ -185,6 +194,7 @@ def test_expire_at_in_all_its_forms(db, clock, when):
     [
         ({"ttl": 0}, ValueError),
         ({"ttl": -1}, ValueError),
+        ({"ttl": -(10**30)}, ValueError),
         ({"ttl": math.nan}, ValueError),
         ({"ttl": "5"}, TypeError),
         ({"ttl": True}, TypeError),
@@ -334,6 +344,41 @@ def test_the_clock_of_a_database_never_runs_backward(open_db, path, clock, end):
     # The manifest has it now, and SYNCED is not needed.
     (path / "SYNCED").unlink()
     assert open_db().get(b"k") is None
+
+
+def by_flush(db, clock):
+    db.put(b"k", b"v", ttl=10)
+    clock.advance(10)
+    db.flush()
+
+
+def by_compaction(db, clock):
+    for _ in range(2):
+        db.put(b"k", b"v", ttl=10)
+        db.flush()
+    clock.advance(10)
+    db.compact_range()
+
+
+def by_drop(db, clock):
+    table_of_expired(db)
+    clock.advance(10)
+    allow_compactions(db)
+
+
+@pytest.mark.parametrize("reclaim", [by_flush, by_compaction, by_drop])
+def test_after_a_power_cut_all_is_expired_that_was_when_some_was_reclaimed(open_db, path, clock, reclaim):
+    db = open_db()
+    keep_still(db)
+    other = db.keyspace("other")
+    other.put(b"a", b"v", ttl=10)
+    db.flush()
+    reclaim(db, clock)
+    assert list(db) == []
+    kill(db)
+    (path / "SYNCED").unlink()  # which is never synced
+    clock.set(START)
+    assert list(open_db().keyspace("other")) == []
 
 
 def test_a_clock_ends_before_what_never_expires(open_db, clock):
@@ -529,6 +574,23 @@ def test_ingested_tables_expire(db, path, tmp_path, clock):
     db.rebuild_filters()
     db.compact_range()
     assert dict(db) == {b"m": b"v"}
+
+
+def test_a_filter_rebuild_keeps_expiries(open_db, path, clock):
+    db = open_db(bits_per_key=5)
+    keep_still(db)
+    table_of_expired(db)
+    db.put(b"a", b"stays")
+    db.compact_range()
+    before = {f.number: (f.expiring, f.min_expiry, f.max_expiry) for f in db._versions.default.current.files()}
+    db.set_options(bits_per_key=15)
+    db.rebuild_filters()
+    after = {f.number: (f.expiring, f.min_expiry, f.max_expiry) for f in db._versions.default.current.files()}
+    assert list(before.values()) == list(after.values()) and before.keys().isdisjoint(after)
+    clock.advance(10)
+    db.close()
+    assert lsmkv.verify(path).findings == []
+    assert dict(open_db()) == {b"a": b"stays"}
 
 
 def test_a_table_outside_a_database_hides_what_expired(tmp_path):
