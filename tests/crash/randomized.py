@@ -52,7 +52,9 @@ class Operations(Generator):
         "put": 45, "ingest": 0.2, "clear": 0.03, "set_options": 0.5, "reader": 0.3, "fail": 0.3,
         "reopen": 0.3, "compact": 0.3, "checkpoint": 0.1,
         # The clock of a session ends with it, so no entry may depend on it.
-        "put_for": 0, "wait": 0, "keep": 6, "expire": 3, "transact": 2,
+        "put_for": 0, "wait": 0, "touch": 0, "ttl": 0, "keep": 6, "expire": 3, "transact": 2,
+        # The oracle knows values that are written, not what an update makes of them.
+        "append": 0,
     }  # fmt: skip
 
     def value(self) -> bytes:
@@ -65,15 +67,8 @@ class Operations(Generator):
     def _expire(self):
         return self.key(), self.value()
 
-    def _edit(self):
-        roll = self._rng.random()
-        if roll < 0.2:
-            return ("keep", *self._keep()) if roll < 0.12 else ("expire", *self._expire())
-        return super()._edit()
-
-    def _transact(self):
-        """Reads of these keys, then writes."""
-        return [self.key() for _ in range(4)], *self._batch()
+    def _expiring_edit(self):
+        return ("keep", *self._keep()) if self._rng.random() < 0.6 else ("expire", *self._expire())
 
     def _ingest(self):
         names = self._rng.choices(["put", "keep", "expire", "delete"], [5, 2, 1, 2], k=self._rng.randrange(1, 40))
@@ -108,11 +103,6 @@ class Expected(Model):
     def expire(self, key, value):
         self.delete(key)
 
-    def transact(self, keys, edits):
-        found = self.multi_get(keys)
-        self.batch(edits)
-        return found
-
     def ingest(self, edits):
         self.batch(edits)
 
@@ -143,21 +133,18 @@ class Database(Store):
     def expire(self, key, value):
         expire(self.db, key, value)
 
-    def batch(self, edits):
-        with self.db.write_batch() as out:
-            write_edits(out, edits)
-
-    def transact(self, keys, edits):
-        with self.db.transaction() as tx:
-            found = tx.multi_get(keys)
-            write_edits(tx, edits)
-        return found
+    def write_edits(self, target, edits):
+        for name, *arguments in edits:
+            if name in ("keep", "expire"):
+                (keep if name == "keep" else expire)(target, *arguments)
+            else:
+                getattr(target, name)(*arguments)
 
     def ingest(self, edits):
         path = self.path.with_name("ingested.sst")
         path.unlink(missing_ok=True)
         with lsmkv.SSTWriter(path) as table:
-            write_edits(table, edits)
+            self.write_edits(table, edits)
         self.db.ingest([path])
 
     def clear(self):
@@ -193,15 +180,6 @@ class Database(Store):
         if self._reader is not None:
             self._reader.close()
         self.db.close()
-
-
-def write_edits(target: Any, edits: Iterable[tuple[Any, ...]]) -> None:
-    """Adds the edits to a batch or a table."""
-    for name, *arguments in edits:
-        if name in ("keep", "expire"):
-            (keep if name == "keep" else expire)(target, *arguments)
-        else:
-            getattr(target, name)(*arguments)
 
 
 EDITS = {"put": b"p", "delete": b"d", "delete_range": b"r", "keep": b"t", "expire": b"x"}

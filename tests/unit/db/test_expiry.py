@@ -375,10 +375,12 @@ def test_after_a_power_cut_all_is_expired_that_was_when_some_was_reclaimed(open_
     db = open_db()
     keep_still(db)
     other = db.keyspace("other")
+    keep_still(other)
     other.put(b"a", b"v", ttl=10)
     db.flush()
     reclaim(db, clock)
     assert list(db) == []
+    assert [f.expiring for f in db._versions.trees[other.keyspace_id].current.files()] == [1]
     kill(db)
     (path / "SYNCED").unlink()  # which is never synced
     clock.set(START)
