@@ -1,6 +1,8 @@
 """Small databases: options that make many files of few keys, and ways to fill them."""
 
 import os
+import shutil
+from contextlib import suppress
 
 import lsmkv
 
@@ -25,6 +27,16 @@ def fill_with(db, n=500, start=0, value=b"v"):
 def keep_still(db):
     """Suspends automatic compaction: the tree must not change under an assertion."""
     db._work.claims.suspended += 1
+
+
+def copy_files(path, copy):
+    """Copies an open database whose compactions are suspended. The next log and tables that nobody needs may go away."""
+
+    def copy_if_there(source, target):
+        with suppress(FileNotFoundError):
+            shutil.copy2(source, target)
+
+    shutil.copytree(path, copy, copy_function=copy_if_there, ignore=shutil.ignore_patterns("*.tmp"))
 
 
 def names(path):

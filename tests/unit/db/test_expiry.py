@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from databases import keep_still
+from databases import copy_files, keep_still
 
 import lsmkv
 from lsmkv.version.manifest import LATEST_FORMAT
@@ -45,7 +45,7 @@ def kill(db):
     """What a kill leaves is what is in the files now."""
     path = Path(db.path)
     copy = path.with_name("copy")
-    shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
+    copy_files(path, copy)
     db.close()
     shutil.rmtree(path)
     copy.rename(path)
