@@ -30,7 +30,7 @@ def keep_still(db):
 
 
 def copy_files(path, copy):
-    """Copies an open database whose compactions are suspended. The next log and tables that nobody needs may go away."""
+    """Copies an open database whose compactions are suspended. The next log and unneeded tables may go away."""
 
     def copy_if_there(source, target):
         with suppress(FileNotFoundError):
