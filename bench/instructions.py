@@ -166,11 +166,14 @@ def _instructions(python: str, name: str, tables: Path, count: int) -> int:
     return int(found[1])
 
 
-def measure(tables: Path, paths: Iterable[str], count: int, pythons: list[str]) -> list[dict[str, Any]]:
+def measure(scratch: Path, paths: Iterable[str], count: int, pythons: list[str]) -> list[dict[str, Any]]:
     """One row per path: the instructions of one operation for each of `pythons`."""
+    tables = {python: scratch / str(number) for number, python in enumerate(pythons)}
+    for python, path in tables.items():  # by its own build, which may not read the format of another
+        subprocess.run([python, __file__, "--prepare", str(path)], check=True)
     rows = []
     for name in paths:
-        totals = [[_instructions(python, name, tables, n) for n in (count, 2 * count)] for python in pythons]
+        totals = [[_instructions(python, name, path, n) for n in (count, 2 * count)] for python, path in tables.items()]
         rows.append({"path": name, "instructions": [round((twice - once) / count) for once, twice in totals]})
     return rows
 
@@ -193,14 +196,14 @@ def main(argv: list[str] | None = None) -> None:
     if unknown := [name for name in paths if name not in PATHS]:
         parser.error(f"unknown path {unknown[0]!r}; the paths are {', '.join(PATHS)}")
     with tempfile.TemporaryDirectory() as scratch:
-        tables = Path(scratch) / "tables"
-        prepare(tables)
-        rows = measure(tables, paths, arguments.count, [sys.executable, *arguments.python])
+        rows = measure(Path(scratch), paths, arguments.count, [sys.executable, *arguments.python])
     print_figures({"count": arguments.count, "rows": rows}, arguments.json, _show)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--run"]:
+    if sys.argv[1:2] == ["--prepare"]:
+        prepare(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--run"]:
         run_path(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
     else:
         main()

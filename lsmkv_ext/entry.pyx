@@ -11,8 +11,8 @@ cdef enum:
 
 cdef double milliseconds(object seconds, str name) except? -1:
     cdef double ms
-    # float() also takes texts.
-    if isinstance(seconds, (bool, str, bytes, bytearray, memoryview)):
+    # float() would parse text and whatever has a buffer.
+    if isinstance(seconds, bool) or not (hasattr(seconds, "__float__") or hasattr(seconds, "__index__")):
         raise TypeError(f"{name} is a number of seconds, not {seconds!r}")
     ms = float(seconds) * 1000
     if isnan(ms):

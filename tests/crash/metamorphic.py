@@ -74,7 +74,7 @@ _WEIGHTS: dict[str, float] = {
     "put": 30, "delete": 6, "batch": 5, "delete_range": 1, "clear": 0.03, "get": 25, "contains": 6, "multi_get": 3,
     "scan": 6, "walk": 4, "snapshot": 1, "snapshot_get": 4, "snapshot_scan": 1, "release": 1, "length": 0.2,
     "flush": 0.25, "compact": 0.1, "sync": 0.2, "reopen": 0.12, "rebuild_filters": 0.05, "checkpoint": 0.02,
-    "put_for": 6, "wait": 0.5,
+    "put_for": 6, "wait": 0.5, "touch": 1, "ttl": 2, "append": 1, "transact": 1,
 }  # fmt: skip
 SNAPSHOTS = 3
 START = 1000.0  # of the clock
@@ -121,8 +121,10 @@ class Generator:
         low, high = sorted([self.key(), self.key()])
         return low, high if low < high else high + b"\0"
 
-    def _edit(self) -> tuple[str, ...]:
+    def _edit(self) -> tuple[Any, ...]:
         roll = self._rng.random()
+        if roll < 0.12:
+            return self._expiring_edit()
         if roll < 0.75:
             return ("put", self.key(), self.value())
         if roll < 0.95:
@@ -130,8 +132,21 @@ class Generator:
         low = self.key()
         return ("delete_range", low, low + b"\x40")
 
+    def _expiring_edit(self) -> tuple[Any, ...]:
+        return ("put_for", *self._put_for())
+
     def _put(self):
         return self.key(), self.value()
+
+    def _append(self):
+        return self.key(), b"+%d" % self._rng.randrange(100)
+
+    def _touch(self):
+        return self.key(), self._rng.choice([None, 1, 5, 20])
+
+    def _transact(self):
+        """Reads of some keys, then writes."""
+        return [self.key() for _ in range(4)], *self._batch()
 
     def _put_for(self):
         return self.key(), self.value(), self._rng.choice([1, 5, 20])
@@ -154,7 +169,7 @@ class Generator:
     def _get(self):
         return (self.key(),)
 
-    _contains = _get
+    _contains = _ttl = _get
 
     def _multi_get(self):
         return ([self.key() for _ in range(self._rng.randrange(1, 40))],)
@@ -229,6 +244,31 @@ class Model:
     def wait(self, seconds):
         self._now += seconds
         self.data.expire(self._now)
+
+    def touch(self, key, ttl):
+        if key not in self.data:
+            return False
+        self.data[key] = self.data[key]
+        if ttl is not None:
+            self.data.expiries[key] = self._now + ttl
+        return True
+
+    def ttl(self, key):
+        if key not in self.data:
+            return "missing"
+        return self.data.expiries[key] - self._now if key in self.data.expiries else None
+
+    def append(self, key, suffix):
+        expiry = self.data.expiries.get(key) if key in self.data else None
+        self.data[key] = self.data.get(key, b"") + suffix
+        if expiry is not None:
+            self.data.expiries[key] = expiry
+        return len(self.data[key])
+
+    def transact(self, keys, edits):
+        found = self.multi_get(keys)
+        self.batch(edits)
+        return found
 
     def delete(self, key):
         self.data.pop(key, None)
@@ -312,7 +352,7 @@ class Store:
     def __post_init__(self) -> None:
         self._clock = lsmkv.ManualClock(START)
         self.db = lsmkv.open(self.path, clock=self._clock, **self.options)
-        for name in ("put", "delete", "delete_range", "clear", "get", "multi_get", "flush", "sync"):
+        for name in ("put", "delete", "delete_range", "clear", "get", "multi_get", "flush", "sync", "touch", "append"):
             setattr(self, name, lambda *a, _n=name: getattr(self.db, _n)(*a))
 
     def do(self, operation: Operation) -> Any:
@@ -325,10 +365,29 @@ class Store:
     def wait(self, seconds):
         self._clock.advance(seconds)
 
+    def ttl(self, key):
+        try:
+            return self.db.ttl(key)
+        except KeyError:
+            return "missing"
+
     def batch(self, edits):
         with self.db.write_batch() as out:
-            for name, *arguments in edits:
-                getattr(out, name)(*arguments)
+            self.write_edits(out, edits)
+
+    def transact(self, keys, edits):
+        with self.db.transaction() as tx:
+            found = tx.multi_get(keys)
+            self.write_edits(tx, edits)
+        return found
+
+    def write_edits(self, target, edits):
+        """Adds the edits to a batch, a transaction or a table."""
+        for name, *arguments in edits:
+            if name == "put_for":
+                target.put(*arguments[:2], ttl=arguments[2])
+            else:
+                getattr(target, name)(*arguments)
 
     def contains(self, key):
         return key in self.db

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import lsmkv
@@ -29,15 +30,20 @@ def keep_still(db):
     db._work.claims.suspended += 1
 
 
-def copy_running(path, copy):
-    """Copies an open database. A log that is being created is a .tmp file, which vanishes."""
-    return shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.tmp"))
+def copy_files(path, copy):
+    """Copies an open database whose compactions are suspended. The next log and unneeded tables may go away."""
+
+    def copy_if_there(source, target):
+        with suppress(FileNotFoundError):
+            shutil.copy2(source, target)
+
+    return shutil.copytree(path, copy, copy_function=copy_if_there, ignore=shutil.ignore_patterns("*.tmp"))
 
 
 def kill(db):
     """Closes the database and leaves its files as they are now, as a kill would."""
     path = Path(db.path)
-    copy = copy_running(path, path.with_name(path.name + ".copy"))
+    copy = copy_files(path, path.with_name(path.name + ".copy"))
     db.close()
     shutil.rmtree(path)
     copy.rename(path)

@@ -306,6 +306,7 @@ def test_expiries_survive_a_reopen(open_db, path, clock, wal, end):
     db = open_db(wal=wal)
     db.put(b"soon", b"v", ttl=5)
     db.put(b"later", b"v", ttl=50)
+    db.put(b"later, large", b"v" * (2 << 20), ttl=50)  # replayed piece by piece
     db.put(b"never", b"v" * 100_000)
     if wal is None:
         db.flush()
@@ -315,9 +316,11 @@ def test_expiries_survive_a_reopen(open_db, path, clock, wal, end):
         db.close()
     clock.advance(5)
     db = open_db(wal=wal)
-    assert list(db) == [b"later", b"never"] and db.ttl(b"later") == 45
     reader = open_db("r")
-    assert list(reader) == [b"later", b"never"] and reader.ttl(b"later") == 45
+    for each in (db, reader):
+        assert list(each) == [b"later", b"later, large", b"never"]
+        assert each.ttl(b"later") == each.ttl(b"later, large") == 45
+        assert each[b"later, large"] == b"v" * (2 << 20)
     clock.advance(45)
     assert list(reader) == list(db) == [b"never"]
     assert lsmkv.verify(path).findings == []
@@ -371,10 +374,12 @@ def test_after_a_power_cut_all_is_expired_that_was_when_some_was_reclaimed(open_
     db = open_db()
     keep_still(db)
     other = db.keyspace("other")
+    keep_still(other)
     other.put(b"a", b"v", ttl=10)
     db.flush()
     reclaim(db, clock)
     assert list(db) == []
+    assert [f.expiring for f in db._versions.trees[other.keyspace_id].current.files()] == [1]
     kill(db)
     (path / "SYNCED").unlink()  # which is never synced
     clock.set(START)
