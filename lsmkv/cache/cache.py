@@ -14,11 +14,12 @@ from lsmkv.cache.codecs import Codec, codec_named, same_bytes
 from lsmkv.cache.keys import decode_element, decode_key, encode_element, encode_key
 from lsmkv.cache.memoize import memoized
 from lsmkv.cache.stats import CacheItem, CacheStats
-from lsmkv.cache.store import ENTRY, EntryStore, entry_fields
+from lsmkv.cache.store import EntryStore
 from lsmkv.errors import OptionError
 from lsmkv.open_database import open_database
 from lsmkv.options import Options
 from lsmkv_ext.entry import ttl_milliseconds
+from lsmkv_ext.entry_log import decode_entry
 from lsmkv_ext.port.wall_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ EVICTIONS = ("lru", "fifo", "none")
 
 # The kinds of values.
 ENCODED, INTEGER = range(2)
+KIND_AT = 20  # in an entry
 CODEC_NAME = b"codec"
 
 Ttl = float | timedelta | None
@@ -72,17 +74,17 @@ class Cache:
             raise OptionError(f"eviction must be one of {', '.join(map(repr, EVICTIONS))}, not {eviction!r}")
         if not isinstance(size_limit, int) or size_limit < SMALLEST_SIZE:
             raise OptionError(f"size_limit must be an integer from {SMALLEST_SIZE}, not {size_limit!r}")
+        self._size_limit = size_limit
         self._codec = codec_named(codec)
         self._plain = self._codec.decode is same_bytes
         self._ttl = None if ttl is None else ttl_milliseconds(ttl)
         self._db = open_database(os.fspath(path), "c", Options.of(_defaults(size_limit), options), clock)
         try:
             self._check_codec()
-            self._store = EntryStore(self._db, size_limit, eviction, clock)
+            self._store = EntryStore(self._db, size_limit, eviction)
         except BaseException:
             self._db.close()
             raise
-        self._recency = self._store.recency
         self._hits = self._misses = 0
 
     def _check_codec(self) -> None:
@@ -126,18 +128,22 @@ class Cache:
         return self._get(encode_key(key), default)
 
     def _get(self, raw: bytes, default: Any) -> Any:
-        found = self._store.read(raw)
+        store = self._store
+        found = store.read(raw) if store.transaction is None else self._read(raw)
         if found is None:
             self._misses += 1
             return default
         self._hits += 1
-        if self._recency is not None:
-            self._recency.slots[hash(raw) & self._recency.mask] = 1
+        recency = store.recency
+        if recency is not None:
+            recency.slots[hash(raw) & recency.mask] = 1
         entry, payload = found
-        kind = entry_fields(entry)[3]
-        if kind == ENCODED and self._plain:
+        if self._plain and entry[KIND_AT] == ENCODED:
             return payload
-        return self._decode(kind, payload)
+        return self._decode(entry[KIND_AT], payload)
+
+    def _read(self, raw: bytes) -> tuple[bytes, bytes] | None:
+        return self._store.read_mine(raw) if self._store.is_mine else self._store.read(raw)
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, self)
@@ -146,7 +152,7 @@ class Cache:
         return value
 
     def __contains__(self, key: object) -> bool:
-        return self._store.live_entry(encode_key(key)) is not None
+        return self._read(encode_key(key)) is not None
 
     def item(self, key: Any) -> CacheItem | None:
         """Return the value of `key` with its expiry and tag, or None. It does not count as a read.
@@ -157,13 +163,13 @@ class Cache:
         True
         CacheItem(value=b'<html>', expire_at=None, tag='site')
         """
-        found = self._store.read(encode_key(key))
+        found = self._read(encode_key(key))
         return None if found is None else self._item(*found)
 
     def _item(self, entry: bytes, payload: bytes) -> CacheItem:
-        _, expiry, _, kind = entry_fields(entry)
-        tag = decode_element(entry, ENTRY.size)[0] if len(entry) > ENTRY.size else None
-        return CacheItem(self._decode(kind, payload), expiry / 1000 if expiry else None, tag)
+        _, expiry, _, kind, tag = decode_entry(entry)
+        expire_at = expiry / 1000 if expiry else None
+        return CacheItem(self._decode(kind, payload), expire_at, decode_element(tag, 0)[0] if tag else None)
 
     def __len__(self) -> int:
         """Expired entries count until they are removed; see `expire`."""
@@ -201,7 +207,7 @@ class Cache:
         return self._store.change(self._set, raw, payload, self._expiry(ttl), kind, _tag(tag))
 
     def _set(self, writer: Writer, raw: bytes, payload: bytes, expiry: int, kind: int, tag: bytes) -> bool:
-        return self._store.append(writer, raw, payload, expiry, kind, tag, self._store.find(raw))
+        return self._store.write_entry(writer, raw, payload, expiry, kind, tag, self._store.find(raw))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.set(key, value)
@@ -220,7 +226,7 @@ class Cache:
         old = self._store.find(raw)
         if old is not None and not self._store.is_expired(old):
             return False
-        return self._store.append(writer, raw, payload, expiry, kind, tag, old)
+        return self._store.write_entry(writer, raw, payload, expiry, kind, tag, old)
 
     def incr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
         """Add `delta` to the integer of `key` and return the sum. A missing key counts as `default`.
@@ -245,15 +251,14 @@ class Cache:
                 return None
             number, expiry, tag = default, self._expiry(None), b""
         else:
-            _, expiry, _, kind = entry_fields(old)
-            tag = old[ENTRY.size :]
-            payload = store.load(old[:8])
+            _, expiry, _, kind, tag = decode_entry(old)
+            payload = store.load(old)
             if kind != INTEGER or payload is None:
                 raise TypeError("the value is no integer")
             number = self._decode(kind, payload)
         number += delta
         kind, payload = self._encode(number)
-        store.append(writer, raw, payload, expiry, kind, tag, old)
+        store.write_entry(writer, raw, payload, expiry, kind, tag, old)
         return number
 
     def decr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
@@ -279,7 +284,7 @@ class Cache:
         entry = self._store.find(raw)
         if entry is None or self._store.is_expired(entry):
             return False
-        self._store.touch(writer, raw, entry, expiry)
+        self._store.expire_at(writer, raw, entry, expiry)
         return True
 
     # Removing ----------------------------------------------------------------------------------------------
@@ -324,8 +329,9 @@ class Cache:
         entry = self._store.find(raw)
         if entry is None:
             return None
-        payload = self._store.load(entry[:8])
+        payload = self._store.load(entry)
         self._store.remove(writer, raw, entry)
+        self._store.mark(writer)
         return None if payload is None or self._store.is_expired(entry) else (entry, payload)
 
     def expire(self) -> int:
@@ -363,7 +369,7 @@ class Cache:
         ...     cache.clear()
         1
         """
-        return self._store.change(self._store.clear)
+        return self._store.change(self._store.remove_all)
 
     # Several calls -----------------------------------------------------------------------------------------
 
@@ -427,7 +433,7 @@ class Cache:
             entries=store.count,
             live_bytes=store.live,
             log_bytes=store.log_bytes,
-            size_limit=store.limit,
+            size_limit=self._size_limit,
         )
         if reset:
             self._hits = self._misses = store.evicted = store.expired = 0

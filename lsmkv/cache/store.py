@@ -1,77 +1,50 @@
-"""The entries of a cache in keyspaces, and the order in which they leave it.
+"""The changes of a cache, and the order in which entries leave it.
 
-    index     key                  ->  position, expiry, size, kind, tag
-    values    position             ->  value
-    queue     position             ->  live bytes and number of entries after this change, key
-    expiries  expiry, key          ->  nothing; only for entries that expire
-    tags      tag, key             ->  nothing; only for entries with a tag
+The values are a log: `lsmkv_ext/entry_log.pxd` has the records. Eviction goes through the keyspace `queue` from the head
+of the log and looks each key up in `index`. If it has another position there, or none, the record is garbage. This reads
+no values, and the head is remembered, so eviction never walks over what it removed. With "lru" an entry that was read
+since moves to the end of the log instead. Entries move too if there is much garbage between them.
 
-`values` is a log. A position is the number of bytes appended up to the end of an entry, so positions grow, and the
-distance between two of them is the space between them. Eviction goes through `queue` from the head of the log and looks
-each key up in `index`: an entry with another position, or none, is garbage. It reads no values, and remembers the head,
-so it never walks over what it removed. Range deletes cut the log off behind the head, and the tables of `values` are
-then dropped unread.
+Behind the head range deletes cut the log off. The tables of `values` are in the order of their writes, so they are dropped
+unread, and hardly any is compacted.
 
-Every change is one batch. It ends with a record of `queue` that has the totals, so the newest record is right after a
-crash, and an open reads nothing else.
-
-Changes hold the lock. Reads take none: a value that is not where `index` said has moved, and they ask again.
+Every change is one batch and has the totals after it, so they are right after a crash, and an open reads one record.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from math import inf
-from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lsmkv.errors import Error
+from lsmkv.errors import CorruptionError, Error
 from lsmkv_ext.batch import WriteBatch
+from lsmkv_ext.entry_log import EntryLog, decode_entry, decode_number, decode_record, encode_number, entry_size
 from lsmkv_ext.port.finalization import RLock
-from lsmkv_ext.port.wall_clock import ManualClock
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
-    from lsmkv.keyspace import Keyspace
     from lsmkv.transaction import Transaction
 
     Writer = WriteBatch | Transaction
 
 T = TypeVar("T")
 
-# An entry of `index`, before its tag. Position and expiry are first: big-endian, they are keys of other keyspaces.
-ENTRY = Struct(">QQIB")
-TOTALS = Struct(">QQ")
-NUMBER = Struct(">Q")
-entry_fields = ENTRY.unpack_from
-packed = NUMBER.pack
-
-# What an entry takes besides its key and value: its fields, its place in `queue`, and the overhead in blocks.
-OVERHEAD = 96
-# What a change that appends no value takes in the log.
-MARK_SIZE = 32
-END = b"\xff"
-
-AHEAD = 256  # records of the queue read at a time
-COPIES = 8  # a change copies at most so many times its own size to the end of the log, and one entry more
-SWEEP = 64  # expired entries removed by one change
-REMOVALS = 1000  # entries removed in one batch
-
-
-def entry_size(raw: bytes, payload: bytes) -> int:
-    """The live bytes of an entry. Its key is in `index` and in `queue`."""
-    return 2 * len(raw) + len(payload) + OVERHEAD
+END = b"\xff"  # after all keys, positions, expiries and tags
+READ_AHEAD = 256  # records of the queue
+COPIES = 8  # a change moves at most so many times its own size, and one entry more
+SWEEP = 64  # expired entries that one change removes
+REMOVALS = 1000  # entries that one batch removes
 
 
 class Recency:
-    """Which keys were read since eviction last passed them: one byte for each hash, in a fixed amount of memory.
+    """Which keys were read since eviction last passed them: a byte for each hash, in a fixed amount of memory.
 
-    Two keys with the same hash share it, and both count as read.
+    Keys with the same hash share it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -87,303 +60,221 @@ class Recency:
         return bool(was)
 
 
-class EntryStore:
-    """The entries of a cache. Keys and values are encoded; expiries are in milliseconds since 1970, 0 for never."""
+class EntryStore(EntryLog):
+    """The entries of a cache, by encoded key."""
 
-    def __init__(self, db: DB, limit: int, eviction: str, clock: ManualClock | None) -> None:
+    def __init__(self, db: DB, limit: int, eviction: str) -> None:
+        # Lookups by position are hits, and find their table by its key range.
+        unfiltered = [db.keyspace(name, bits_per_key=0) for name in ("values", "queue", "expiries", "tags")]
+        super().__init__(db.keyspace("index"), *unfiltered)
         self.db = db
-        self.limit = limit
-        self.evicts = eviction != "none"
+        self.limit = limit if eviction != "none" else inf
         self.recency = Recency(limit) if eviction == "lru" else None
-        self._clock = clock
-        self.index = db.keyspace("index")
-        self.values = db.keyspace("values", bits_per_key=0)
-        self.queue = db.keyspace("queue", bits_per_key=0)
-        self.expiries = db.keyspace("expiries", bits_per_key=0)
-        self.tags = db.keyspace("tags", bits_per_key=0)
-        self._cut_step = max(limit // 32, db.options.write_buffer_size // 16)
-        self._lock = RLock()
-        self._transaction: Transaction | None = None
-        self._owner = 0  # the thread of the transaction
-        self._busy = False
-        self._known = False  # whether the fields below are those of the last change
-        self.live = self.count = self._tail = self._head = self._cut = 0
-        self._next_expiry: float = 0
-        self._ahead: deque[tuple[int, bytes]] = deque()
         self.evicted = self.expired = 0
+        self._cut_step = max(limit // 32, db.options.write_buffer_size // 16)
+        self._slack = limit // 4 if eviction != "none" else self._cut_step
+        self._lock = RLock()
+        self._changing = False
+        self._owner = 0  # the thread of the transaction
+        self._known = False  # whether the totals and the fields below are those of the last change
+        self._head = 0  # the position up to which eviction has come
+        self._cut = 0  # the position up to which the log is cut off
+        self._ahead: deque[tuple[int, bytes]] = deque()  # records of the queue behind the head
+        self._next_expiry: float = 0  # none is before
         self.change(lambda writer: None)
-
-    def now(self) -> int:
-        """The time in milliseconds."""
-        return int((time.time() if self._clock is None else self._clock.now) * 1000)
 
     @property
     def log_bytes(self) -> int:
-        return self._tail - self._head
+        return self.tail - self._head
 
-    # Reading -----------------------------------------------------------------------------------------------
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread is in a transaction."""
+        return self.transaction is not None and self._owner == threading.get_ident()
 
-    def read(self, raw: bytes) -> tuple[bytes, bytes] | None:
-        """Return the entry of a key and its value, or None if it is missing or expired."""
-        if self._transaction is None or self._owner != threading.get_ident():
-            find, load = self.index.get, self.values.get
-        else:
-            find, load = self.find, self.load
-        entry = find(raw)
-        while entry is not None:
-            expiry = entry_fields(entry)[1]
-            if expiry and expiry <= self.now():
-                return None
-            payload = load(entry[:8])
-            if payload is not None:
-                return entry, payload
-            # It has moved or is gone.
-            before, entry = entry, find(raw)
-            if entry == before:
-                return None
-        return None
+    def read_mine(self, raw: bytes) -> tuple[bytes, bytes] | None:
+        """`read` in a transaction: it sees the writes of the transaction."""
+        entry = self.find(raw)
+        payload = None if entry is None or self.is_expired(entry) else self.load(entry)
+        return None if entry is None or payload is None else (entry, payload)
 
-    def live_entry(self, raw: bytes) -> bytes | None:
-        """Return the entry of a key that has not expired."""
-        mine = self._transaction is not None and self._owner == threading.get_ident()
-        entry: bytes | None = self.find(raw) if mine else self.index.get(raw)
-        return entry if entry is not None and not self.is_expired(entry) else None
-
-    def is_expired(self, entry: bytes) -> bool:
-        expiry = entry_fields(entry)[1]
-        return bool(expiry) and expiry <= self.now()
-
-    # For the holder of the lock: they see the writes of a transaction.
-
-    def find(self, raw: bytes) -> bytes | None:
-        if self._transaction is None:
-            return self.index.get(raw)  # type: ignore[no-any-return]
-        return self._transaction.get(raw, keyspace=self.index)  # type: ignore[no-any-return]
-
-    def load(self, position: bytes) -> bytes | None:
-        if self._transaction is None:
-            return self.values.get(position)  # type: ignore[no-any-return]
-        return self._transaction.get(position, keyspace=self.values)  # type: ignore[no-any-return]
-
-    def scan(self, keyspace: Keyspace, **bounds: Any) -> Iterator[tuple[bytes, bytes]]:
-        if self._transaction is None:
-            return keyspace.iterator(**bounds)  # type: ignore[return-value]
-        return self._transaction.items(keyspace=keyspace, **bounds)
+    def scan(self, keyspace: Any, **bounds: Any) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over the items of a keyspace, as the holder of the lock sees them."""
+        if self.transaction is None:
+            return keyspace.iterator(**bounds)  # type: ignore[no-any-return]
+        return self.transaction.items(keyspace=keyspace, **bounds)  # type: ignore[no-any-return]
 
     # Changes -----------------------------------------------------------------------------------------------
 
     def change(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run `work(writer, ...)` alone, and write what it put into the writer as one batch.
+        """Run `work(writer, ...)` alone, and write what it puts into the writer as one batch.
 
         After a failure the totals are read again, from the last change that was written.
         """
         with self._lock:
-            if self._busy:
-                raise Error("a finalizer or signal handler changes the cache inside another change")
-            self._busy = True
+            if self._changing:
+                raise Error("a finalizer or signal handler changes the cache in the middle of another change")
+            self._changing = True
             try:
                 if not self._known:
                     self._read_totals()
                 self._known = False
-                if self._transaction is not None:
-                    result = work(self._transaction, *arguments)
-                else:
+                if self.transaction is None:
                     batch = WriteBatch(self.db)
                     result = work(batch, *arguments)
                     batch.write()
+                else:
+                    result = self._change_in_transaction(work, arguments)
                 self._known = True
                 return result
-            except BaseException:
-                if self._transaction is not None:
-                    # Half a change: the rest of the block must not be written either.
-                    self._transaction.rollback()
-                raise
             finally:
-                self._busy = False
+                self._changing = False
+
+    def _change_in_transaction(self, work: Callable[..., T], arguments: Any) -> T:
+        try:
+            return work(self.transaction, *arguments)
+        except BaseException:
+            # Half a change must not be written, even if the block goes on.
+            self.transaction.rollback()
+            raise
 
     @contextmanager
     def transact(self) -> Iterator[None]:
-        """Hold the lock, and write the changes of the block as one batch, or none of them if it raises."""
+        """Hold the lock, and write the changes of the block as one batch, or none if the block raises."""
         with self._lock:
-            if self._transaction is not None:
+            if self.transaction is not None:
                 yield
                 return
             try:
-                with self.db.transaction() as self._transaction:
+                with self.db.transaction() as self.transaction:
                     self._owner = threading.get_ident()
                     yield
             except BaseException:
                 self._known = False
                 raise
             finally:
-                self._transaction = None
+                self.transaction = None
 
     def _read_totals(self) -> None:
-        self.live = self.count = self._tail = self._head = 0
+        self.live = self.count = self.tail = self._head = 0
         for position, record in islice(self.scan(self.queue, reverse=True), 1):
-            self._tail = NUMBER.unpack(position)[0]
-            self.live, self.count = TOTALS.unpack_from(record)
-            first = next(iter(self.scan(self.queue)))[0]
-            self._head = NUMBER.unpack(first)[0] - 1
+            self.tail = decode_number(position)
+            self.live, self.count, _ = decode_record(record)
+            first, _ = next(iter(self.scan(self.queue)))
+            self._head = decode_number(first) - 1
         self._cut = self._head
         self._ahead.clear()
-        self._next_expiry = 0  # the next sweep finds it
+        self._next_expiry = 0
 
-    def append(
+    def write_entry(
         self, writer: Writer, raw: bytes, payload: bytes, expiry: int, kind: int, tag: bytes, old: bytes | None
     ) -> bool:
-        """Put an entry at the end of the log. `old` is the one it replaces. Return whether it fits into the cache."""
+        """Append an entry that replaces `old`. Return False if it is larger than the cache, which then has neither."""
         size = entry_size(raw, payload)
-        if self.evicts and size > self.limit:
+        if size > self.limit:
             if old is not None:
                 self.remove(writer, raw, old)
+                self.mark(writer)
             return False
         if old is not None:
-            self._release(writer, raw, old)
-        self._make_room(writer, raw, size)
-        self._put(writer, raw, payload, expiry, size, kind, tag)
-        if expiry:
-            writer.put(packed(expiry) + raw, b"", keyspace=self.expiries)
-            self._next_expiry = min(self._next_expiry, expiry)
-        if tag:
-            writer.put(tag + raw, b"", keyspace=self.tags)
+            self.release(writer, raw, old)
+        if (
+            self.live + size > self.limit
+            or self.tail - self._head > self.live + self._slack
+            or (self._next_expiry != inf and self._next_expiry <= self.now())
+        ):
+            self._make_room(writer, raw, size)
+        self.append(writer, raw, payload, expiry, kind, tag)
+        if expiry and expiry < self._next_expiry:
+            self._next_expiry = expiry
         return True
 
-    def _put(
-        self, writer: Writer, raw: bytes, payload: bytes, expiry: int, size: int, kind: int, tag: bytes
-    ) -> None:
-        self._tail += size
-        self.live += size
-        self.count += 1
-        position = packed(self._tail)
-        writer.put(position, payload, keyspace=self.values)
-        writer.put(raw, ENTRY.pack(self._tail, expiry, size, kind) + tag, keyspace=self.index)
-        writer.put(position, TOTALS.pack(self.live, self.count) + raw, keyspace=self.queue)
-
-    def remove(self, writer: Writer, raw: bytes, entry: bytes) -> None:
-        """Remove an entry."""
-        self._remove(writer, raw, entry)
-        self.mark(writer)
-
-    def _remove(self, writer: Writer, raw: bytes, entry: bytes) -> None:
-        writer.delete(raw, keyspace=self.index)
-        self._release(writer, raw, entry)
-
-    def _release(self, writer: Writer, raw: bytes, entry: bytes) -> None:
-        """Take an entry out of everything but `index`."""
-        _, expiry, size, _ = entry_fields(entry)
-        self.live -= size
-        self.count -= 1
-        if expiry:
-            writer.delete(packed(expiry) + raw, keyspace=self.expiries)
-        if len(entry) > ENTRY.size:
-            writer.delete(entry[ENTRY.size :] + raw, keyspace=self.tags)
-
-    def mark(self, writer: Writer) -> None:
-        """Record the totals."""
-        self._tail += MARK_SIZE
-        writer.put(packed(self._tail), TOTALS.pack(self.live, self.count), keyspace=self.queue)
-
-    def touch(self, writer: Writer, raw: bytes, entry: bytes, expiry: int) -> None:
+    def expire_at(self, writer: Writer, raw: bytes, entry: bytes, expiry: int) -> None:
         """Give an entry another expiry."""
-        before = entry[8:16]
-        after = packed(expiry)
-        writer.put(raw, entry[:8] + after + entry[16:], keyspace=self.index)
-        if before != packed(0):
-            writer.delete(before + raw, keyspace=self.expiries)
-        if expiry:
-            writer.put(after + raw, b"", keyspace=self.expiries)
-            self._next_expiry = min(self._next_expiry, expiry)
+        self.touch(writer, raw, entry, expiry)
+        if expiry and expiry < self._next_expiry:
+            self._next_expiry = expiry
 
     # Eviction ----------------------------------------------------------------------------------------------
 
     def _make_room(self, writer: Writer, raw: bytes, size: int) -> None:
-        """Evict until `size` more bytes fit, and keep the log short. `raw` is the key that takes the room."""
+        """Let `size` more bytes fit in, and keep the log short. `raw` is the key that takes the room."""
         gone = {raw}
-        if self._next_expiry != inf and self._next_expiry <= self.now():
-            self.sweep(writer, gone, SWEEP)
-        if self.evicts and self.live + size > self.limit:
-            self._evict(writer, gone, size)
-        if self._tail - self._head > self._longest():
-            self._clean(writer, gone, size)
+        if self._next_expiry <= self.now():
+            self._sweep(writer, gone, SWEEP)
+        self._evict(writer, gone, size)
+        self._clean(writer, gone, size)
         if self._head - self._cut >= self._cut_step:
             self._cut_off(writer)
 
-    def _longest(self) -> int:
-        return self.live + max(self.live, self.limit if self.evicts else 4 * self._cut_step) // 4
-
     def _evict(self, writer: Writer, gone: set[bytes], size: int) -> None:
         spare = COPIES * size
-        while self.live + size > self.limit:
-            raw, entry = self._oldest(gone)
-            if raw is None or entry is None:
-                return
+        while self.live + size > self.limit and (oldest := self._oldest(gone)):
+            raw, entry = oldest
             if spare > 0 and self.recency is not None and self.recency.forget(raw):
                 spare -= self._move(writer, raw, entry)
             else:
-                self._remove(writer, raw, entry)
+                self.remove(writer, raw, entry)
                 self.evicted += 1
             gone.add(raw)
 
     def _clean(self, writer: Writer, gone: set[bytes], size: int) -> None:
-        """Move live entries from the head to the end of the log, which leaves the garbage between them behind."""
+        """Move entries from the head to the end of the log, and leave the garbage between them behind.
+
+        The log holds at most a quarter of the limit in garbage, so a cycle through it moves at most four times that.
+        """
         spare = COPIES * size
-        while spare > 0 and self._tail - self._head > self._longest():
-            raw, entry = self._oldest(gone)
-            if raw is None or entry is None:
-                return
+        while spare > 0 and self.tail - self._head > self.live + self._slack and (oldest := self._oldest(gone)):
+            raw, entry = oldest
             spare -= self._move(writer, raw, entry)
             gone.add(raw)
 
     def _move(self, writer: Writer, raw: bytes, entry: bytes) -> int:
-        _, expiry, size, kind = entry_fields(entry)
-        payload = self.load(entry[:8])
+        _, expiry, size, kind, tag = decode_entry(entry)
+        payload = self.load(entry)
         if payload is None:
-            raise Error(f"the cache has no value for {raw!r}: its files are damaged")
-        self.live -= size
-        self.count -= 1
-        self._put(writer, raw, payload, expiry, size, kind, entry[ENTRY.size :])
+            raise CorruptionError(f"the cache has no value for {raw!r}", self.db.path)
+        self.release(writer, raw, entry)
+        self.append(writer, raw, payload, expiry, kind, tag)
         return size
 
-    def _oldest(self, gone: set[bytes]) -> tuple[bytes | None, bytes | None]:
-        """Advance the head past the next entry of the log that is not garbage or `gone`, and return it."""
-        while True:
-            if not self._ahead and not self._read_ahead():
-                return None, None
+    def _oldest(self, gone: set[bytes]) -> tuple[bytes, bytes] | None:
+        """Advance the head past the next entry in the log that is neither garbage nor `gone` with this change."""
+        while self._ahead or self._read_ahead():
             self._head, raw = self._ahead.popleft()
             if raw and raw not in gone:
                 entry = self.find(raw)
-                if entry is not None and entry_fields(entry)[0] == self._head:
+                if entry is not None and decode_number(entry) == self._head:
                     return raw, entry
+        return None
 
     def _read_ahead(self) -> bool:
-        records = self.scan(self.queue, start=packed(self._head + 1))
-        for position, record in islice(records, AHEAD):
-            self._ahead.append((NUMBER.unpack(position)[0], record[TOTALS.size :]))
+        for position, record in islice(self.scan(self.queue, start=encode_number(self._head + 1)), READ_AHEAD):
+            self._ahead.append((decode_number(position), decode_record(record)[2]))
         return bool(self._ahead)
 
     def _cut_off(self, writer: Writer) -> None:
-        start, stop = packed(self._cut), packed(self._head + 1)
-        writer.delete_range(start, stop, keyspace=self.values)
-        writer.delete_range(start, stop, keyspace=self.queue)
+        start, stop = encode_number(self._cut), encode_number(self._head + 1)
+        for keyspace in (self.values, self.queue):
+            writer.delete_range(start, stop, keyspace=keyspace)
         self._cut = self._head
 
-    # Expiry, tags, all -------------------------------------------------------------------------------------
+    # Removing ----------------------------------------------------------------------------------------------
 
-    def sweep(self, writer: Writer, gone: set[bytes], most: int) -> int:
+    def _sweep(self, writer: Writer, gone: set[bytes], most: int) -> int:
         """Remove up to `most` expired entries; return how many."""
         now = self.now()
         removed = 0
         following: float = inf
-        for key, _ in self.scan(self.expiries, start=packed(int(self._next_expiry))):
-            (expiry,) = NUMBER.unpack_from(key)
+        for key, _ in self.scan(self.expiries, start=encode_number(int(self._next_expiry))):
+            expiry = decode_number(key)
             if expiry > now or removed == most:
                 following = expiry
                 break
             raw = key[8:]
             entry = None if raw in gone else self.find(raw)
             if entry is not None:
-                self._remove(writer, raw, entry)
+                self.remove(writer, raw, entry)
                 removed += 1
             gone.add(raw)
         self._next_expiry = following
@@ -392,10 +283,9 @@ class EntryStore:
 
     def remove_expired(self, writer: Writer) -> int:
         """Remove a batch of expired entries; return how many."""
-        if self._next_expiry > self.now():
-            return 0
-        removed = self.sweep(writer, set(), REMOVALS)
-        self.mark(writer)
+        removed = self._sweep(writer, set(), REMOVALS) if self._next_expiry <= self.now() else 0
+        if removed:
+            self.mark(writer)
         return removed
 
     def remove_tagged(self, writer: Writer, tag: bytes) -> int:
@@ -404,18 +294,18 @@ class EntryStore:
         for raw in tagged:
             entry = self.find(raw)
             if entry is not None:
-                self._remove(writer, raw, entry)
+                self.remove(writer, raw, entry)
         if tagged:
             self.mark(writer)
         return len(tagged)
 
-    def clear(self, writer: Writer) -> int:
-        """Remove all entries, by range."""
+    def remove_all(self, writer: Writer) -> int:
+        """Remove all entries, by range; return how many there were."""
         removed = self.count
         for keyspace in (self.index, self.values, self.queue, self.expiries, self.tags):
             writer.delete_range(b"", END, keyspace=keyspace)
         self.live = self.count = 0
-        self._head = self._cut = self._tail
+        self._head = self._cut = self.tail
         self._ahead.clear()
         self._next_expiry = inf
         self.mark(writer)
