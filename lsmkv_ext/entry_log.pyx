@@ -26,7 +26,7 @@ cdef inline uint64_t get_number(const char* at, int size) noexcept:
 
 
 cdef inline bytes number_then(uint64_t number, bytes rest):
-    """The key of `expiries`; with no rest that of `values` and `queue`."""
+    """The key of `expiries`; with no rest a position."""
     cdef bytes out = PyBytes_FromStringAndSize(NULL, NUMBER_SIZE + PyBytes_GET_SIZE(rest))
     put_number(PyBytes_AS_STRING(out), number, NUMBER_SIZE)
     memcpy(PyBytes_AS_STRING(out) + NUMBER_SIZE, PyBytes_AS_STRING(rest), PyBytes_GET_SIZE(rest))
@@ -43,13 +43,14 @@ cdef int check_entry(bytes entry) except -1:
     return 0
 
 
-cdef bytes encode_entry(uint64_t position, uint64_t expiry, uint64_t size, int kind, bytes tag):
+cdef bytes encode_entry(uint64_t position, uint64_t expiry, uint64_t size, int kind, int segment, bytes tag):
     cdef bytes out = PyBytes_FromStringAndSize(NULL, TAG_AT + PyBytes_GET_SIZE(tag))
     cdef char* at = PyBytes_AS_STRING(out)
     put_number(at + POSITION_AT, position, NUMBER_SIZE)
     put_number(at + EXPIRY_AT, expiry, NUMBER_SIZE)
     put_number(at + SIZE_AT, size, KIND_AT - SIZE_AT)
     at[KIND_AT] = <char>kind
+    at[SEGMENT_AT] = <char>segment
     memcpy(at + TAG_AT, PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
     return out
 
@@ -67,11 +68,12 @@ def decode_number(bytes key not None):
 
 
 def decode_entry(bytes entry not None):
-    """Return (position, expiry, size, kind, tag) of an entry of `index`."""
+    """Return (position, expiry, size, kind, segment, tag) of an entry of `index`."""
     cdef const char* at = PyBytes_AS_STRING(entry)
     check_entry(entry)
     return (get_number(at + POSITION_AT, NUMBER_SIZE), get_number(at + EXPIRY_AT, NUMBER_SIZE),
-            get_number(at + SIZE_AT, KIND_AT - SIZE_AT), at[KIND_AT], slice_of(entry, TAG_AT, len(entry) - TAG_AT))
+            get_number(at + SIZE_AT, KIND_AT - SIZE_AT), <unsigned char>at[KIND_AT], <unsigned char>at[SEGMENT_AT],
+            slice_of(entry, TAG_AT, len(entry) - TAG_AT))
 
 
 def decode_record(bytes record not None):
@@ -91,10 +93,10 @@ def entry_size(bytes raw not None, bytes payload not None):
 cdef class EntryLog:
     """The records of a cache. Keys and values are bytes."""
 
-    def __init__(self, Store index not None, Store values not None, Store queue not None, Store expiries not None,
+    def __init__(self, Store index not None, list segments not None, Store queue not None, Store expiries not None,
                  Store tags not None):
         self.index = index
-        self.values = values
+        self.segments = segments
         self.queue = queue
         self.expiries = expiries
         self.tags = tags
@@ -111,6 +113,14 @@ cdef class EntryLog:
         cdef ReadState state = store.open_state(&snapshot)
         return lookup_bytes(store, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), key, None, True, False, NULL)
 
+    cdef Store segment_of(self, bytes entry):
+        cdef int segment
+        check_entry(entry)
+        segment = <unsigned char>PyBytes_AS_STRING(entry)[SEGMENT_AT]
+        if segment >= len(self.segments):
+            raise ValueError(f"an entry of a cache names segment {segment} of {len(self.segments)}")
+        return self.segments[segment]
+
     def is_expired(self, bytes entry not None):
         """Return whether the time of an entry is over."""
         cdef uint64_t expiry
@@ -123,7 +133,7 @@ cdef class EntryLog:
         cdef bytes entry = self.lookup(self.index, raw)
         cdef bytes value, before
         while entry is not None and not self.is_expired(entry):
-            value = self.lookup(self.values, slice_of(entry, POSITION_AT, NUMBER_SIZE))
+            value = self.lookup(self.segment_of(entry), slice_of(entry, POSITION_AT, NUMBER_SIZE))
             if value is not None:
                 return entry, value
             # It has moved or is gone.
@@ -141,12 +151,11 @@ cdef class EntryLog:
 
     def load(self, bytes entry not None):
         """Return the value of an entry."""
-        cdef bytes position
-        check_entry(entry)
-        position = slice_of(entry, POSITION_AT, NUMBER_SIZE)
+        cdef Store segment = self.segment_of(entry)
+        cdef bytes position = slice_of(entry, POSITION_AT, NUMBER_SIZE)
         if self.transaction is None:
-            return self.lookup(self.values, position)
-        return self.transaction.get(position, keyspace=self.values)
+            return self.lookup(segment, position)
+        return self.transaction.get(position, keyspace=segment)
 
     # Writing ---------------------------------------------------------------------------------------------------------------
 
@@ -179,8 +188,8 @@ cdef class EntryLog:
         self.live += size
         self.count += 1
         position = number_then(self.tail, b"")
-        self.put(writer, self.values, position, payload)
-        self.put(writer, self.index, raw, encode_entry(self.tail, expiry, size, kind, tag))
+        self.put(writer, self.segments[self.segment], position, payload)
+        self.put(writer, self.index, raw, encode_entry(self.tail, expiry, size, kind, self.segment, tag))
         self.put(writer, self.queue, position, self.totals(raw))
         if expiry:
             self.put(writer, self.expiries, number_then(expiry, raw), b"")

@@ -167,13 +167,14 @@ class Cache:
         return None if found is None else self._item(*found)
 
     def _item(self, entry: bytes, payload: bytes) -> CacheItem:
-        _, expiry, _, kind, tag = decode_entry(entry)
+        _, expiry, _, kind, _, tag = decode_entry(entry)
         expire_at = expiry / 1000 if expiry else None
         return CacheItem(self._decode(kind, payload), expire_at, decode_element(tag, 0)[0] if tag else None)
 
     def __len__(self) -> int:
         """Expired entries count until they are removed; see `expire`."""
         self._db._check_open()
+        self._store.settle()
         return self._store.count
 
     def __iter__(self) -> Iterator[Any]:
@@ -251,7 +252,7 @@ class Cache:
                 return None
             number, expiry, tag = default, self._expiry(None), b""
         else:
-            _, expiry, _, kind, tag = decode_entry(old)
+            _, expiry, _, kind, _, tag = decode_entry(old)
             payload = store.load(old)
             if kind != INTEGER or payload is None:
                 raise TypeError("the value is no integer")
@@ -385,7 +386,7 @@ class Cache:
         return self._store.transact()
 
     def memoize(
-        self, *, name: str | None = None, ttl: Ttl = None, tag: Any = None, typed: bool = False, ignore: Any = ()
+        self, name: str | None = None, *, ttl: Ttl = None, tag: Any = None, typed: bool = False, ignore: Any = ()
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Return a decorator that caches the results of a function or coroutine function.
 
@@ -407,6 +408,8 @@ class Cache:
     def check(self) -> list[str]:
         """Compare the records of the cache with each other, and return what is wrong. It reads all keys, no values.
 
+        Raises `Error` in a transaction.
+
         `lsmkv.verify` checks the files of a closed cache.
 
         >>> with lsmkv.Cache("pages.cache") as cache:
@@ -425,6 +428,7 @@ class Cache:
         """
         self._db._check_open()
         store = self._store
+        store.settle()
         found = CacheStats(
             hits=self._hits,
             misses=self._misses,
@@ -470,7 +474,7 @@ class Cache:
 
 def _defaults(size_limit: int) -> Options:
     """Write buffers are part of what the directory takes, so a small cache has small ones."""
-    buffer = min(max(size_limit // 16, MIB), 64 * MIB)
+    buffer = min(max(size_limit // 16, 4 * MIB), 64 * MIB)
     return Options(write_buffer_size=buffer, target_file_size=buffer)
 
 

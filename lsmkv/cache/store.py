@@ -1,12 +1,10 @@
 """The changes of a cache, and the order in which entries leave it.
 
-The values are a log: `lsmkv_ext/entry_log.pxd` has the records. Eviction goes through the keyspace `queue` from the head
-of the log and looks each key up in `index`. If it has another position there, or none, the record is garbage. This reads
-no values, and the head is remembered, so eviction never walks over what it removed. With "lru" an entry that was read
-since moves to the end of the log instead. Entries move too if there is much garbage between them.
-
-Behind the head range deletes cut the log off. The tables of `values` are in the order of their writes, so they are dropped
-unread, and hardly any is compacted.
+The values are a log in segments: `lsmkv_ext/entry_log.pxd` has the records. Eviction goes through the keyspace `queue`
+from the head of the log and looks each key up in `index`. If it has another position there, or none, the record is
+garbage. This reads no values, and the head is remembered, so eviction never walks over what it removed. With "lru" an
+entry that was read since moves to the end of the log instead. Entries also move if there is much garbage between them.
+A segment behind the head is deleted as a range and used again.
 
 Every change is one batch and has the totals after it, so they are right after a crash, and an open reads one record.
 """
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 END = b"\xff"  # after all keys, positions, expiries and tags
+SEGMENTS = 24  # the log is at most 18 long, and the one in which the head is takes space until the head has passed it
+SEGMENTS_IN_USE = b"segments"  # a key of the default keyspace
 READ_AHEAD = 256  # records of the queue
 COPIES = 8  # a change moves at most so many times its own size, and one entry more
 SWEEP = 64  # expired entries that one change removes
@@ -65,20 +65,22 @@ class EntryStore(EntryLog):
 
     def __init__(self, db: DB, limit: int, eviction: str) -> None:
         # Lookups by position are hits, and find their table by its key range.
-        unfiltered = [db.keyspace(name, bits_per_key=0) for name in ("values", "queue", "expiries", "tags")]
-        super().__init__(db.keyspace("index"), *unfiltered)
+        segments = [db.keyspace(f"segment-{number}", bits_per_key=0) for number in range(SEGMENTS)]
+        others = [db.keyspace(name, bits_per_key=0) for name in ("queue", "expiries", "tags")]
+        super().__init__(db.keyspace("index"), segments, *others)
         self.db = db
         self.limit = limit if eviction != "none" else inf
+        self._limit = limit
         self.recency = Recency(limit) if eviction == "lru" else None
         self.evicted = self.expired = 0
-        self._cut_step = max(limit // 32, db.options.write_buffer_size // 16)
-        self._slack = limit // 4 if eviction != "none" else self._cut_step
+        self._smallest_segment = db.options.write_buffer_size // 8
         self._lock = RLock()
         self._changing = False
         self._owner = 0  # the thread of the transaction
         self._known = False  # whether the totals and the fields below are those of the last change
         self._head = 0  # the position up to which eviction has come
-        self._cut = 0  # the position up to which the log is cut off
+        self._used: list[tuple[int, int]] = []  # (the position before its first record, number) of each segment in use
+        self._check_at = 0  # the position at which to look for garbage again
         self._ahead: deque[tuple[int, bytes]] = deque()  # records of the queue behind the head
         self._next_expiry: float = 0  # none is before
         self.change(lambda writer: None)
@@ -155,14 +157,25 @@ class EntryStore(EntryLog):
             finally:
                 self.transaction = None
 
+    def settle(self) -> None:
+        """Read the totals again if a change has failed."""
+        if not self._known:
+            with self._lock:
+                if not self._known and not self._changing:
+                    self._read_totals()
+                    self._known = True
+
     def _read_totals(self) -> None:
         self.live = self.count = self.tail = self._head = 0
         for position, record in islice(self.scan(self.queue, reverse=True), 1):
             self.tail = decode_number(position)
             self.live, self.count, _ = decode_record(record)
-            first, _ = next(iter(self.scan(self.queue)))
-            self._head = decode_number(first) - 1
-        self._cut = self._head
+        reader = self.db if self.transaction is None else self.transaction
+        stored = reader.get(SEGMENTS_IN_USE, encode_number(0) + b"\0")
+        self._used = [(decode_number(stored[at:]), stored[at + 8]) for at in range(0, len(stored), 9)]
+        self._head = self._used[0][0]
+        self.segment = self._used[-1][1]
+        self._check_at = 0
         self._ahead.clear()
         self._next_expiry = 0
 
@@ -180,7 +193,7 @@ class EntryStore(EntryLog):
             self.release(writer, raw, old)
         if (
             self.live + size > self.limit
-            or self.tail - self._head > self.live + self._slack
+            or self.tail >= self._check_at
             or (self._next_expiry != inf and self._next_expiry <= self.now())
         ):
             self._make_room(writer, raw, size)
@@ -204,8 +217,19 @@ class EntryStore(EntryLog):
             self._sweep(writer, gone, SWEEP)
         self._evict(writer, gone, size)
         self._clean(writer, gone, size)
-        if self._head - self._cut >= self._cut_step:
-            self._cut_off(writer)
+        self._free_segments(writer)
+        if self._segment_is_full():
+            self._next_segment(writer)
+        self._check_at = self.tail if self._has_garbage() else self.tail + self._smallest_segment // 8
+
+    def _has_garbage(self) -> bool:
+        """Whether so much of the log is garbage that entries have to move."""
+        garbage = self.tail - self._head - self.live
+        return garbage > max(self._limit, self.live) // 8 or (len(self._used) == SEGMENTS and self._segment_is_full())
+
+    def _segment_is_full(self) -> bool:
+        size = max(self._limit // 16, self.live // 16, self._smallest_segment)
+        return self.tail - self._used[-1][0] >= size
 
     def _evict(self, writer: Writer, gone: set[bytes], size: int) -> None:
         spare = COPIES * size
@@ -221,16 +245,16 @@ class EntryStore(EntryLog):
     def _clean(self, writer: Writer, gone: set[bytes], size: int) -> None:
         """Move entries from the head to the end of the log, and leave the garbage between them behind.
 
-        The log holds at most a quarter of the limit in garbage, so a cycle through it moves at most four times that.
+        Garbage is at most an eighth of the limit, so a cycle through the log moves at most eight times that.
         """
         spare = COPIES * size
-        while spare > 0 and self.tail - self._head > self.live + self._slack and (oldest := self._oldest(gone)):
+        while spare > 0 and self._has_garbage() and (oldest := self._oldest(gone)):
             raw, entry = oldest
             spare -= self._move(writer, raw, entry)
             gone.add(raw)
 
     def _move(self, writer: Writer, raw: bytes, entry: bytes) -> int:
-        _, expiry, size, kind, tag = decode_entry(entry)
+        _, expiry, size, kind, _, tag = decode_entry(entry)
         payload = self.load(entry)
         if payload is None:
             raise CorruptionError(f"the cache has no value for {raw!r}", self.db.path)
@@ -253,11 +277,28 @@ class EntryStore(EntryLog):
             self._ahead.append((decode_number(position), decode_record(record)[2]))
         return bool(self._ahead)
 
-    def _cut_off(self, writer: Writer) -> None:
-        start, stop = encode_number(self._cut), encode_number(self._head + 1)
-        for keyspace in (self.values, self.queue):
-            writer.delete_range(start, stop, keyspace=keyspace)
-        self._cut = self._head
+    # Segments ----------------------------------------------------------------------------------------------
+
+    def _free_segments(self, writer: Writer) -> None:
+        """Delete the segments that the head has passed."""
+        while len(self._used) > 1 and self._head >= self._used[1][0]:
+            (start, number), (stop, _), *_ = self._used
+            for keyspace in (self.segments[number], self.queue):
+                writer.delete_range(encode_number(start), encode_number(stop + 1), keyspace=keyspace)
+            del self._used[0]
+            self._store_segments(writer)
+
+    def _next_segment(self, writer: Writer) -> None:
+        """Append to a free segment from now on. Without one this segment grows."""
+        free = set(range(SEGMENTS)).difference(number for _, number in self._used)
+        if free:
+            self.segment = min(free)
+            self._used.append((self.tail, self.segment))
+            self._store_segments(writer)
+
+    def _store_segments(self, writer: Writer) -> None:
+        stored = b"".join(encode_number(start) + bytes((number,)) for start, number in self._used)
+        writer.put(SEGMENTS_IN_USE, stored, keyspace=self.db)
 
     # Removing ----------------------------------------------------------------------------------------------
 
@@ -302,10 +343,12 @@ class EntryStore(EntryLog):
     def remove_all(self, writer: Writer) -> int:
         """Remove all entries, by range; return how many there were."""
         removed = self.count
-        for keyspace in (self.index, self.values, self.queue, self.expiries, self.tags):
+        for keyspace in (self.index, *self.segments, self.queue, self.expiries, self.tags):
             writer.delete_range(b"", END, keyspace=keyspace)
         self.live = self.count = 0
-        self._head = self._cut = self.tail
+        self._head = self.tail
+        self._used = [(self.tail, self.segment)]
+        self._store_segments(writer)
         self._ahead.clear()
         self._next_expiry = inf
         self.mark(writer)
