@@ -40,11 +40,11 @@ class CacheMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="lsmkv-"))
         self.clock = lsmkv.ManualClock(1000.0)
         self.model: dict[Any, Held] = {}
-        self.opened = 0
-        self.cache = self.open(self.folder / "0")
+        self.path = self.folder / "cache"
+        self.cache = self.open()
 
-    def open(self, path: Path) -> lsmkv.Cache:
-        return lsmkv.Cache(path, size_limit=self.limit, eviction=self.eviction, clock=self.clock, **OPTIONS)
+    def open(self) -> lsmkv.Cache:
+        return lsmkv.Cache(self.path, size_limit=self.limit, eviction=self.eviction, clock=self.clock, **OPTIONS)
 
     def teardown(self) -> None:
         self.cache.close()
@@ -154,18 +154,18 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.cache.close()
-        self.cache = self.open(self.folder / str(self.opened))
+        self.cache = self.open()
 
     @rule()
-    def die(self):
-        """The files as a kill leaves them."""
-        source = self.folder / str(self.opened)
-        self.opened += 1
-        copy = self.folder / str(self.opened)
-        shutil.copytree(source, copy)
+    def kill(self):
+        """What a kill leaves is what is in the files now. Waits for the background, which changes them."""
+        self.cache._db._scheduler.wait_idle()
+        copy = self.folder / "copy"
+        shutil.copytree(self.path, copy)
         self.cache.close()
-        shutil.rmtree(source)
-        self.cache = self.open(copy)
+        shutil.rmtree(self.path)
+        copy.rename(self.path)
+        self.cache = self.open()
 
     @invariant()
     def the_totals_are_right(self):
