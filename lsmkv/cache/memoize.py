@@ -89,5 +89,7 @@ def _by_value(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Equal numbers are one key: `True` and `1.0` become `1`, as in `functools.lru_cache`."""
     for value in args:
         if type(value) is bool or (type(value) is float and value.is_integer()):
-            return tuple(int(value) if isinstance(value, bool | float) and value == int(value) else value for value in args)
+            return tuple(
+                int(value) if isinstance(value, bool | float) and value == int(value) else value for value in args
+            )
     return args

@@ -72,6 +72,7 @@ class EntryStore(EntryLog):
         self.limit = limit if eviction != "none" else inf
         self._limit = limit
         self.recency = Recency(limit) if eviction == "lru" else None
+        self.sweep_limit = SWEEP
         self.evicted = self.expired = 0
         self._smallest_segment = db.options.write_buffer_size // 8
         self._lock = RLock()
@@ -214,7 +215,7 @@ class EntryStore(EntryLog):
         """Let `size` more bytes fit in, and keep the log short. `raw` is the key that takes the room."""
         gone = {raw}
         if self._next_expiry <= self.now():
-            self._sweep(writer, gone, SWEEP)
+            self._sweep(writer, gone, self.sweep_limit)
         self._evict(writer, gone, size)
         self._clean(writer, gone, size)
         self._free_segments(writer)
