@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, MutableMapping
-from types import TracebackType
 from typing import Any
 
 from lsmkv.db import DB
@@ -95,9 +94,7 @@ class _Database(MutableMapping[Data, Data]):
     def __enter__(self) -> _Database:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

@@ -15,6 +15,7 @@ In a tuple bytes and str end with 0x00, and a zero byte in them is 0x00 0xff.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 MAX_INT_BYTES = 0x7F
@@ -109,7 +110,7 @@ def _decode_tuple(raw: bytes, at: int) -> tuple[tuple[Any, ...], int]:
     return tuple(elements), at + 1
 
 
-_ENCODERS: dict[type, Any] = {
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
     bytes: lambda key: b"b" + _escaped(key),
     str: lambda key: b"s" + _escaped(key.encode()),
     int: _encode_int,
@@ -118,7 +119,7 @@ _ENCODERS: dict[type, Any] = {
     type(None): lambda key: b"n",
     tuple: _encode_tuple,
 }
-_DECODERS: dict[int, Any] = {
+_DECODERS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
     ord("b"): _decode_escaped,
     ord("s"): _decode_str,
     ord("i"): _decode_int,

@@ -87,9 +87,8 @@ def call_keys(name: str, typed: bool, ignore: frozenset[int | str]) -> KeyOf:
 
 def _by_value(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Equal numbers are one key: `True` and `1.0` become `1`, as in `functools.lru_cache`."""
-    for value in args:
-        if type(value) is bool or (type(value) is float and value.is_integer()):
-            return tuple(
-                int(value) if isinstance(value, bool | float) and value == int(value) else value for value in args
-            )
-    return args
+    return tuple(map(_as_int, args)) if any(type(value) in (bool, float) for value in args) else args
+
+
+def _as_int(value: Any) -> Any:
+    return int(value) if type(value) is bool or (type(value) is float and value.is_integer()) else value

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lsmkv.errors import CorruptionError, Error
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.entry_log import EntryLog, decode_entry, decode_number, decode_record, encode_number, entry_size
-from lsmkv_ext.port.finalization import RLock
+from lsmkv_ext.port.finalization import require_running
+from lsmkv_ext.store import Store
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
@@ -65,7 +66,7 @@ class EntryStore(EntryLog):
 
     def __init__(self, db: DB, limit: int, eviction: str) -> None:
         # Lookups by position are hits, and find their table by its key range.
-        segments = [db.keyspace(f"segment-{number}", bits_per_key=0) for number in range(SEGMENTS)]
+        segments: list[Store] = [db.keyspace(f"segment-{number}", bits_per_key=0) for number in range(SEGMENTS)]
         others = [db.keyspace(name, bits_per_key=0) for name in ("queue", "expiries", "tags")]
         super().__init__(db.keyspace("index"), segments, *others)
         self.db = db
@@ -75,7 +76,7 @@ class EntryStore(EntryLog):
         self.sweep_limit = SWEEP
         self.evicted = self.expired = 0
         self._smallest_segment = db.options.write_buffer_size // 8
-        self._lock = RLock()
+        self._lock = threading.RLock()
         self._changing = False
         self._owner = 0  # the thread of the transaction
         self._known = False  # whether the totals and the fields below are those of the last change
@@ -114,24 +115,36 @@ class EntryStore(EntryLog):
 
         After a failure the totals are read again, from the last change that was written.
         """
-        with self._lock:
+        if not self._lock.acquire(False):
+            self._wait_for_lock()
+        try:
             if self._changing:
                 raise Error("a finalizer or signal handler changes the cache in the middle of another change")
             self._changing = True
             try:
-                if not self._known:
-                    self._read_totals()
-                self._known = False
-                if self.transaction is None:
-                    batch = WriteBatch(self.db)
-                    result = work(batch, *arguments)
-                    batch.write()
-                else:
-                    result = self._change_in_transaction(work, arguments)
-                self._known = True
-                return result
+                return self._change(work, arguments)
             finally:
                 self._changing = False
+        finally:
+            self._lock.release()
+
+    def _wait_for_lock(self) -> None:
+        # While the interpreter finalizes, its holder may have stopped for good.
+        require_running()
+        self._lock.acquire()
+
+    def _change(self, work: Callable[..., T], arguments: Any) -> T:
+        if not self._known:
+            self._read_totals()
+        self._known = False
+        if self.transaction is None:
+            batch = WriteBatch(self.db)
+            result = work(batch, *arguments)
+            self.db.write(batch)
+        else:
+            result = self._change_in_transaction(work, arguments)
+        self._known = True
+        return result
 
     def _change_in_transaction(self, work: Callable[..., T], arguments: Any) -> T:
         try:
@@ -144,27 +157,30 @@ class EntryStore(EntryLog):
     @contextmanager
     def transact(self) -> Iterator[None]:
         """Hold the lock, and write the changes of the block as one batch, or none if the block raises."""
-        with self._lock:
-            if self.transaction is not None:
+        self._wait_for_lock()
+        try:
+            if self.transaction is None:
+                yield from self._transact()
+            else:
                 yield
-                return
-            try:
-                with self.db.transaction() as self.transaction:
-                    self._owner = threading.get_ident()
-                    yield
-            except BaseException:
-                self._known = False
-                raise
-            finally:
-                self.transaction = None
+        finally:
+            self._lock.release()
+
+    def _transact(self) -> Iterator[None]:
+        try:
+            with self.db.transaction() as self.transaction:
+                self._owner = threading.get_ident()
+                yield
+        except BaseException:
+            self._known = False
+            raise
+        finally:
+            self.transaction = None
 
     def settle(self) -> None:
         """Read the totals again if a change has failed."""
-        if not self._known:
-            with self._lock:
-                if not self._known and not self._changing:
-                    self._read_totals()
-                    self._known = True
+        if not self._known and not self._changing:
+            self.change(lambda writer: None)
 
     def _read_totals(self) -> None:
         self.live = self.count = self.tail = self._head = 0

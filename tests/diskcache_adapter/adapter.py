@@ -1,9 +1,9 @@
 """diskcache's `Cache` on `lsmkv.Cache`, for diskcache's own tests.
 
-diskcache's `Disk` translates keys and values, but keeps no files. `lsmkv.Cache` stores, counts, expires and evicts. Handles
-of one directory share a cache, because diskcache's tests open a directory twice.
+diskcache's `Disk` translates keys and values, but keeps no files. `lsmkv.Cache` stores, counts, expires and evicts.
+Handles of one directory share a cache, because diskcache's tests open a directory twice.
 
-With `cull_limit` diskcache stores first and then removes some entries; the limit of `lsmkv.Cache` is switched off for that.
+With `cull_limit` diskcache stores first and then removes some entries. For that the limit of `lsmkv.Cache` is off.
 """
 
 from __future__ import annotations
