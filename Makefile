@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.px[di]')
 STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
-.PHONY: run test build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
+.PHONY: run test test-diskcache build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,12 +31,16 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 test: build
 	$(PYTEST)
 
+# diskcache's own tests on lsmkv.Cache. Downloads its sdist.
+test-diskcache: build
+	$(BIN)/python tests/diskcache_adapter/run.py
+
 # The README's table and picture: 1M keys, three interleaved runs, about five minutes. RUNS=1 is quicker.
 RUNS ?= 3
 PEERS := lsmkv,rocksdb,leveldb,lmdb
 
 $(VENV)/.bench: $(STAMP)
-	$(BIN)/python -m pip install -q rocksdict plyvel lmdb rbloom matplotlib
+	$(BIN)/python -m pip install -q rocksdict plyvel lmdb rbloom diskcache matplotlib
 	touch $@
 
 bench: build $(VENV)/.bench

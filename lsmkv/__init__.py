@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from lsmkv.cache import Cache, CacheItem, CacheStats, Codec
 from lsmkv.db import DB
 from lsmkv.errors import (
     ClosedError,
@@ -52,7 +53,11 @@ __version__ = "0.1.0"
 __all__ = [
     "DB",
     "BlockedBloom",
+    "Cache",
+    "CacheItem",
+    "CacheStats",
     "ClosedError",
+    "Codec",
     "ConflictError",
     "CorruptionError",
     "Cursor",

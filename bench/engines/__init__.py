@@ -12,6 +12,7 @@ _ENGINES = {
     "leveldb": ("leveldb_engine", "LevelEngine"),
     "lmdb": ("lmdb_engine", "LmdbEngine"),
     "dict": ("dict_engine", "DictEngine"),
+    "diskcache": ("diskcache_engine", "DiskcacheEngine"),
     "rbloom": ("rbloom_engine", "RbloomEngine"),
 }
 NAMES = tuple(_ENGINES)

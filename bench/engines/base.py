@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any
+from typing import Any, Protocol
 
 from ..settings import Settings
 
@@ -52,6 +52,16 @@ class SharedIteratorReader(Reader):
 
     def close(self) -> None:
         self._iterator.close()
+
+
+class CacheCalls(Protocol):
+    """A cache with a size limit."""
+
+    def get(self, key: bytes) -> Any: ...
+    def set(self, key: bytes, value: bytes) -> Any: ...
+    def incr(self, key: bytes) -> Any: ...
+    def memoize(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+    def close(self) -> Any: ...
 
 
 class Engine(ABC):
@@ -112,6 +122,10 @@ class Engine(ABC):
 
     def compact(self) -> None:
         raise Unsupported(f"{self.name} has no compaction")
+
+    def open_cache(self, path: str, size_limit: int | None) -> CacheCalls:
+        """Create a cache in a folder of its own. With a limit it evicts what was not read for long."""
+        raise Unsupported(f"{self.name} has no cache")
 
     def stats_text(self, name: str) -> str:
         """`stats`, `levelstats`, `sstables` or `filterstats`."""

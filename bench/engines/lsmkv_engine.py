@@ -8,7 +8,7 @@ from typing import Any
 from ..report.db_stats import engine_stats, filter_stats, level_stats
 from ..settings import Settings
 from ..units import format_size
-from .base import NotInstalled, Pair, PlyvelStyle, describe_filter, describe_log
+from .base import CacheCalls, NotInstalled, Pair, PlyvelStyle, describe_filter, describe_log
 
 
 class LsmkvEngine(PlyvelStyle):
@@ -80,6 +80,9 @@ class LsmkvEngine(PlyvelStyle):
 
     def flush(self) -> None:
         self.db.flush()
+
+    def open_cache(self, path: str, size_limit: int | None) -> CacheCalls:
+        return self.lib.Cache(path, size_limit=size_limit or 1 << 40)  # type: ignore[no-any-return]
 
     def stats_text(self, name: str) -> str:
         if name == "sstables":
