@@ -37,6 +37,9 @@ cdef enum:
     ENTRY_OVERHEAD = 96
     MARK_SIZE = 32              # of a record of `queue` alone
 
+cdef extern from "<stdint.h>":
+    const uint64_t NO_LIMIT "UINT64_MAX"
+
 
 cdef class EntryLog:
     cdef readonly Store index
@@ -48,6 +51,10 @@ cdef class EntryLog:
     cdef public uint64_t count  # entries
     cdef public uint64_t tail   # position of the last record
     cdef public int segment     # in which values are appended
+    # A write beyond one of these first calls `make_room`.
+    cdef public uint64_t limit          # for `live`
+    cdef public uint64_t check_at       # for `tail`: where to look for garbage again
+    cdef public uint64_t next_expiry    # for the time: no entry expires before; NEVER if none does
     cdef public object transaction      # a Transaction whose writes the lock's holder sees, or None
     cdef Store segment_of(self, bytes entry)
     cdef object lookup(self, Store store, bytes key)

@@ -11,6 +11,9 @@ from lsmkv_ext.reader cimport lookup_bytes
 from lsmkv_ext.store cimport Store
 
 
+NEVER = NO_LIMIT        # also of `limit`, for none
+
+
 cdef inline void put_number(char* at, uint64_t number, int size) noexcept:
     cdef int i
     for i in range(size):
@@ -205,6 +208,32 @@ cdef class EntryLog:
         memcpy(at + TOTALS_SIZE, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
         return out
 
+    def make_room(self, writer, bytes raw, uint64_t size):
+        """Hook: let an entry of `size` bytes fit in. `raw` is its key, whose old entry was released."""
+
+    def set_entry(self, writer, bytes raw not None, bytes payload not None, uint64_t expiry, int kind, bytes tag not None):
+        """Write an entry, in place of what the key has. Returns what `write_entry` returns."""
+        return self.write_entry(writer, raw, payload, expiry, kind, tag, self.find(raw))
+
+    def write_entry(self, writer, bytes raw not None, bytes payload not None, uint64_t expiry, int kind, bytes tag not None,
+                    bytes old):
+        """Write an entry in place of `old`. Returns False if it is larger than the cache, which then has neither."""
+        cdef uint64_t size = 2 * len(raw) + len(payload) + ENTRY_OVERHEAD
+        if size > self.limit:
+            if old is not None:
+                self.remove(writer, raw, old)
+                self.mark(writer)
+            return False
+        if old is not None:
+            self.release(writer, raw, old)
+        if (self.live + size > self.limit or self.tail >= self.check_at
+                or (self.next_expiry != NO_LIMIT and self.next_expiry <= clock_now(&self.index.handle.clock))):
+            self.make_room(writer, raw, size)
+        self.append(writer, raw, payload, expiry, kind, tag)
+        if expiry and expiry < self.next_expiry:
+            self.next_expiry = expiry
+        return True
+
     def mark(self, writer):
         """Record the totals alone."""
         self.tail += MARK_SIZE
@@ -236,5 +265,6 @@ cdef class EntryLog:
             self.delete(writer, self.expiries, number_then(before, raw))
         if expiry:
             self.put(writer, self.expiries, number_then(expiry, raw), b"")
+            self.next_expiry = min(self.next_expiry, expiry)
         self.put(writer, self.index, raw,
                  slice_of(entry, 0, EXPIRY_AT) + number_then(expiry, slice_of(entry, SIZE_AT, len(entry) - SIZE_AT)))

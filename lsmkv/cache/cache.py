@@ -205,10 +205,8 @@ class Cache:
 
     def _put(self, raw: bytes, value: Any, ttl: Ttl, tag: Any) -> bool:
         kind, payload = self._encode(value)
-        return self._store.change(self._set, raw, payload, self._expiry(ttl), kind, _tag(tag))
-
-    def _set(self, writer: Writer, raw: bytes, payload: bytes, expiry: int, kind: int, tag: bytes) -> bool:
-        return self._store.write_entry(writer, raw, payload, expiry, kind, tag, self._store.find(raw))
+        store = self._store
+        return store.change(store.set_entry, raw, payload, self._expiry(ttl), kind, _tag(tag))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.set(key, value)
@@ -252,11 +250,11 @@ class Cache:
                 return None
             number, expiry, tag = default, self._expiry(None), b""
         else:
-            _, expiry, _, kind, _, tag = decode_entry(old)
             payload = store.load(old)
+            _, expiry, _, kind, _, tag = decode_entry(old)
             if kind != INTEGER or payload is None:
                 raise TypeError("the value is no integer")
-            number = self._decode(kind, payload)
+            number = int.from_bytes(payload, "little", signed=True)
         number += delta
         kind, payload = self._encode(number)
         store.write_entry(writer, raw, payload, expiry, kind, tag, old)
@@ -285,7 +283,7 @@ class Cache:
         entry = self._store.find(raw)
         if entry is None or self._store.is_expired(entry):
             return False
-        self._store.expire_at(writer, raw, entry, expiry)
+        self._store.touch(writer, raw, entry, expiry)
         return True
 
     # Removing ----------------------------------------------------------------------------------------------
