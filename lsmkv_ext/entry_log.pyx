@@ -1,3 +1,4 @@
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
@@ -145,6 +146,35 @@ cdef class EntryLog:
             if entry == before:
                 return None
         return None
+
+    def get(self, bytes raw not None):
+        """Return (kind, value) of a key as its user sees it, or None, and count the read."""
+        found = self.read(raw) if self.transaction is None else self.read_inside(raw)
+        if found is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        if self.slots is not None:
+            PyByteArray_AS_STRING(self.slots)[self.slot_of(raw)] = 1
+        entry, value = found
+        return (<bytes>entry)[KIND_AT], value
+
+    def read_inside(self, raw):
+        """Hook: `read` while there is a transaction, perhaps of this thread."""
+        return self.read(raw)
+
+    cdef Py_ssize_t slot_of(self, bytes raw):
+        return hash(raw) & (PyByteArray_GET_SIZE(self.slots) - 1)
+
+    def forget_read(self, bytes raw not None):
+        """Return whether the key was read, and forget it."""
+        cdef char* at
+        if self.slots is None:
+            return False
+        at = PyByteArray_AS_STRING(self.slots) + self.slot_of(raw)
+        was_read = at[0] != 0
+        at[0] = 0
+        return was_read
 
     def find(self, bytes raw not None):
         """Return the entry of a key, also an expired one, or None."""

@@ -41,23 +41,9 @@ SWEEP = 64  # expired entries that one change removes
 REMOVALS = 1000  # entries that one batch removes
 
 
-class Recency:
-    """Which keys were read since eviction last passed them: a byte for each hash, in a fixed amount of memory.
-
-    Keys with the same hash share it.
-    """
-
-    def __init__(self, limit: int) -> None:
-        slots = 1 << min(max(limit // 256, 1 << 12), 1 << 24).bit_length() - 1
-        self.mask = slots - 1
-        self.slots = bytearray(slots)
-
-    def forget(self, raw: bytes) -> bool:
-        """Return whether the key was read, and forget it."""
-        slot = hash(raw) & self.mask
-        was = self.slots[slot]
-        self.slots[slot] = 0
-        return bool(was)
+def read_slots(limit: int) -> bytearray:
+    """Return memory for which keys were read, enough for entries of 256 bytes, up to 16 MiB."""
+    return bytearray(1 << min(max(limit // 256, 1 << 12), 1 << 24).bit_length() - 1)
 
 
 class EntryStore(EntryLog):
@@ -71,7 +57,7 @@ class EntryStore(EntryLog):
         self.db = db
         self.limit = limit if eviction != "none" else NEVER
         self._limit = limit
-        self.recency = Recency(limit) if eviction == "lru" else None
+        self.slots = read_slots(limit) if eviction == "lru" else None
         self.sweep_limit = SWEEP
         self.evicted = self.expired = 0
         self._smallest_segment = db.options.write_buffer_size // 8
@@ -88,13 +74,10 @@ class EntryStore(EntryLog):
     def log_bytes(self) -> int:
         return self.tail - self._head
 
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread is in a transaction."""
-        return self.transaction is not None and self._owner == threading.get_ident()
-
-    def read_mine(self, raw: bytes) -> tuple[bytes, bytes] | None:
-        """`read` in a transaction: it sees the writes of the transaction."""
+    def read_inside(self, raw: bytes) -> tuple[bytes, bytes] | None:
+        """`read`, which in the thread of the transaction sees its writes."""
+        if self.transaction is None or self._owner != threading.get_ident():
+            return self.read(raw)
         entry = self.find(raw)
         payload = None if entry is None or self.is_expired(entry) else self.load(entry)
         return None if entry is None or payload is None else (entry, payload)
@@ -216,7 +199,7 @@ class EntryStore(EntryLog):
         spare = COPIES * size
         while self.live + size > self.limit and (oldest := self._oldest(gone)):
             raw, entry = oldest
-            if spare > 0 and self.recency is not None and self.recency.forget(raw):
+            if spare > 0 and self.forget_read(raw):
                 spare -= self._move(writer, raw, entry)
             else:
                 self.remove(writer, raw, entry)
