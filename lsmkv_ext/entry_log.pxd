@@ -37,6 +37,9 @@ cdef enum:
     ENTRY_OVERHEAD = 96
     MARK_SIZE = 32              # of a record of `queue` alone
 
+cdef extern from "<stdint.h>":
+    const uint64_t NO_LIMIT "UINT64_MAX"
+
 
 cdef class EntryLog:
     cdef readonly Store index
@@ -48,8 +51,18 @@ cdef class EntryLog:
     cdef public uint64_t count  # entries
     cdef public uint64_t tail   # position of the last record
     cdef public int segment     # in which values are appended
+    # A write beyond one of these first calls `make_room`.
+    cdef public uint64_t limit          # for `live`
+    cdef public uint64_t check_at       # for `tail`: where to look for garbage again
+    cdef public uint64_t next_expiry    # for the time: no entry expires before; NEVER if none does
+    # Which keys were read since eviction last passed them: a byte for each hash, and their number is a power of
+    # two. Keys with the same hash share it. None: nobody asks.
+    cdef public bytearray slots
+    cdef public uint64_t hits
+    cdef public uint64_t misses
     cdef public object transaction      # a Transaction whose writes the lock's holder sees, or None
     cdef Store segment_of(self, bytes entry)
+    cdef Py_ssize_t slot_of(self, bytes raw)
     cdef object lookup(self, Store store, bytes key)
     # `writer` is a WriteBatch of the database or the transaction.
     cdef int put(self, object writer, Store store, bytes key, bytes value) except -1

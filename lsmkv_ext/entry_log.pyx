@@ -1,3 +1,4 @@
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
@@ -9,6 +10,9 @@ from lsmkv_ext.port.wall_clock cimport clock_now
 from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.reader cimport lookup_bytes
 from lsmkv_ext.store cimport Store
+
+
+NEVER = NO_LIMIT        # also of `limit`, for none
 
 
 cdef inline void put_number(char* at, uint64_t number, int size) noexcept:
@@ -143,6 +147,35 @@ cdef class EntryLog:
                 return None
         return None
 
+    def get(self, bytes raw not None):
+        """Return (kind, value) of a key as its user sees it, or None, and count the read."""
+        found = self.read(raw) if self.transaction is None else self.read_inside(raw)
+        if found is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        if self.slots is not None:
+            PyByteArray_AS_STRING(self.slots)[self.slot_of(raw)] = 1
+        entry, value = found
+        return (<bytes>entry)[KIND_AT], value
+
+    def read_inside(self, raw):
+        """Hook: `read` while there is a transaction, perhaps of this thread."""
+        return self.read(raw)
+
+    cdef Py_ssize_t slot_of(self, bytes raw):
+        return hash(raw) & (PyByteArray_GET_SIZE(self.slots) - 1)
+
+    def forget_read(self, bytes raw not None):
+        """Return whether the key was read, and forget it."""
+        cdef char* at
+        if self.slots is None:
+            return False
+        at = PyByteArray_AS_STRING(self.slots) + self.slot_of(raw)
+        was_read = at[0] != 0
+        at[0] = 0
+        return was_read
+
     def find(self, bytes raw not None):
         """Return the entry of a key, also an expired one, or None."""
         if self.transaction is None:
@@ -205,6 +238,32 @@ cdef class EntryLog:
         memcpy(at + TOTALS_SIZE, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
         return out
 
+    def make_room(self, writer, bytes raw, uint64_t size):
+        """Hook: let an entry of `size` bytes fit in. `raw` is its key, whose old entry was released."""
+
+    def set_entry(self, writer, bytes raw not None, bytes payload not None, uint64_t expiry, int kind, bytes tag not None):
+        """Write an entry, in place of what the key has. Returns what `write_entry` returns."""
+        return self.write_entry(writer, raw, payload, expiry, kind, tag, self.find(raw))
+
+    def write_entry(self, writer, bytes raw not None, bytes payload not None, uint64_t expiry, int kind, bytes tag not None,
+                    bytes old):
+        """Write an entry in place of `old`. Returns False if it is larger than the cache, which then has neither."""
+        cdef uint64_t size = 2 * len(raw) + len(payload) + ENTRY_OVERHEAD
+        if size > self.limit:
+            if old is not None:
+                self.remove(writer, raw, old)
+                self.mark(writer)
+            return False
+        if old is not None:
+            self.release(writer, raw, old)
+        if (self.live + size > self.limit or self.tail >= self.check_at
+                or (self.next_expiry != NO_LIMIT and self.next_expiry <= clock_now(&self.index.handle.clock))):
+            self.make_room(writer, raw, size)
+        self.append(writer, raw, payload, expiry, kind, tag)
+        if expiry and expiry < self.next_expiry:
+            self.next_expiry = expiry
+        return True
+
     def mark(self, writer):
         """Record the totals alone."""
         self.tail += MARK_SIZE
@@ -236,5 +295,6 @@ cdef class EntryLog:
             self.delete(writer, self.expiries, number_then(before, raw))
         if expiry:
             self.put(writer, self.expiries, number_then(expiry, raw), b"")
+            self.next_expiry = min(self.next_expiry, expiry)
         self.put(writer, self.index, raw,
                  slice_of(entry, 0, EXPIRY_AT) + number_then(expiry, slice_of(entry, SIZE_AT, len(entry) - SIZE_AT)))

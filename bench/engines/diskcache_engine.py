@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import Engine
+from .base import Engine, Pair
 
 
 class DiskcacheEngine(Engine):
@@ -26,6 +26,11 @@ class DiskcacheEngine(Engine):
     def close(self) -> None:
         self.get = self.put = self.delete = None  # type: ignore[assignment]
         self.db.close()
+
+    def write_batch(self, pairs: list[Pair]) -> None:
+        with self.db.transact():
+            for key, value in pairs:
+                self.db.set(key, value)
 
     def mapping(self) -> dict[str, Any]:
         return {

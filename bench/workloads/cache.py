@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from ..engines.base import CacheCalls
-from ..native.workload import KeyGenerator, OperationMix
+from ..native.workload import ExpectedState, KeyGenerator, OperationMix
 from ..session import Session
 from ..settings import Settings
 from .loop import Duration, derive_seed, key_source, make_operations, outcome_of, run_operations
@@ -22,16 +22,17 @@ SHARE = 4  # cachemix has room for a quarter of the records
 
 
 @contextmanager
-def _cache(session: Session, size_limit: int | None = None) -> Iterator[CacheCalls]:
-    """An empty cache."""
-    folder = os.path.join(session.path, "cache")
+def _cache(session: Session, cfg: Settings, size_limit: int | None = None) -> Iterator[CacheCalls]:
+    """An empty cache, and the expected state of one. The database of the session stays as it is."""
+    folder = os.path.join(session.folder, "cache")
     shutil.rmtree(folder, ignore_errors=True)
-    cache = session.engine.open_cache(folder, size_limit)
-    session.state.clear()
+    state, session.state = session.state, ExpectedState(cfg.num)
     try:
-        yield cache
+        with closing(session.engine.open_cache(folder, size_limit)) as cache:
+            yield cache
     finally:
-        cache.close()
+        session.state = state
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fill(session: Session, cfg: Settings, cache: CacheCalls, ops: int, distribution: str) -> Outcome:
@@ -42,13 +43,13 @@ def _fill(session: Session, cfg: Settings, cache: CacheCalls, ops: int, distribu
 
 def sets(session: Session, cfg: Settings) -> Outcome:
     """Sets of random keys in an empty cache."""
-    with _cache(session) as cache:
+    with _cache(session, cfg) as cache:
         return _fill(session, cfg, cache, cfg.writes or cfg.num, "uniform")
 
 
 def gets(session: Session, cfg: Settings) -> Outcome:
     """Gets of random keys that are all there. The sets before them are not measured."""
-    with _cache(session) as cache:
+    with _cache(session, cfg) as cache:
         _fill(session, cfg, cache, cfg.num, "sequential")
         keys = key_generator(cfg.distribution, cfg.num, derive_seed(cfg, "cacheget", session))
         driver = session.driver(cfg, get=cache.get)
@@ -62,7 +63,7 @@ def mix(session: Session, cfg: Settings) -> Outcome:
     seed = derive_seed(cfg, "cachemix", session)
     weights = {"get": 100.0 - SETS, "put": float(SETS)}
     size_limit = cfg.num * (cfg.key_size + largest_value(cfg)) // SHARE
-    with _cache(session, size_limit) as cache:
+    with _cache(session, cfg, size_limit) as cache:
         keys: KeyGenerator = key_source(DISTRIBUTION, cfg.num)(seed)
         operations = make_operations(session, cfg, keys, GET, mix=OperationMix(keys, weights, seed))
         driver = session.driver(cfg, get=cache.get, put=cache.set)
@@ -93,14 +94,14 @@ def _calls(session: Session, cfg: Settings, call: Any, argument: Any) -> Outcome
 
 def increments(session: Session, cfg: Settings) -> Outcome:
     """Increments of one counter."""
-    with _cache(session) as cache:
+    with _cache(session, cfg) as cache:
         return _calls(session, cfg, cache.incr, b"counter")
 
 
 def memoized(session: Session, cfg: Settings) -> Outcome:
     """Calls of a memoized function with one argument, all but the first of which hit."""
     value = session.values(cfg).value(0, session.next_generation(cfg))
-    with _cache(session) as cache:
+    with _cache(session, cfg) as cache:
         function = cache.memoize()(lambda number: value)
         function(1)
         return _calls(session, cfg, function, 1)

@@ -100,11 +100,11 @@ WORKLOADS: dict[str, Workload] = {
         )
         for name, (weights, kind) in YCSB.items()
     },
-    "cacheset": Workload(cache.sets, "sets in a cache", True),
-    "cacheget": Workload(cache.gets, "gets from a cache, all of them hits", True),
-    "cachemix": Workload(cache.mix, "90 % get, 10 % set, zipf, in a cache for a quarter of the records", True),
-    "cacheincr": Workload(cache.increments, "increments of a counter in a cache", True),
-    "cachememo": Workload(cache.memoized, "calls of a memoized function that hit", True),
+    "cacheset": Workload(cache.sets, "sets in a cache"),
+    "cacheget": Workload(cache.gets, "gets from a cache, all of them hits"),
+    "cachemix": Workload(cache.mix, "90 % get, 10 % set, zipf, in a cache for a quarter of the records"),
+    "cacheincr": Workload(cache.increments, "increments of a counter in a cache"),
+    "cachememo": Workload(cache.memoized, "calls of a memoized function that hit"),
     "bloomadd": Workload(micro.bloom_add, "adds keys to a standalone filter"),
     "bloomprobe": Workload(micro.bloom_probe, "probes a standalone filter with absent keys"),
     "xxh3": Workload(micro.xxh3, "hashes blocks of block_size with XXH3-64"),

@@ -32,7 +32,6 @@ EVICTIONS = ("lru", "fifo", "none")
 
 # The kinds of values.
 ENCODED, INTEGER = range(2)
-KIND_AT = 20  # in an entry
 CODEC_NAME = b"codec"
 
 Ttl = float | timedelta | None
@@ -85,7 +84,6 @@ class Cache:
         except BaseException:
             self._db.close()
             raise
-        self._hits = self._misses = 0
 
     def _check_codec(self) -> None:
         """The codec is stored when the cache is created."""
@@ -128,22 +126,11 @@ class Cache:
         return self._get(encode_key(key), default)
 
     def _get(self, raw: bytes, default: Any) -> Any:
-        store = self._store
-        found = store.read(raw) if store.transaction is None else self._read(raw)
+        found = self._store.get(raw)
         if found is None:
-            self._misses += 1
             return default
-        self._hits += 1
-        recency = store.recency
-        if recency is not None:
-            recency.slots[hash(raw) & recency.mask] = 1
-        entry, payload = found
-        if self._plain and entry[KIND_AT] == ENCODED:
-            return payload
-        return self._decode(entry[KIND_AT], payload)
-
-    def _read(self, raw: bytes) -> tuple[bytes, bytes] | None:
-        return self._store.read_mine(raw) if self._store.is_mine else self._store.read(raw)
+        kind, payload = found
+        return payload if self._plain and kind == ENCODED else self._decode(kind, payload)
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, self)
@@ -152,7 +139,7 @@ class Cache:
         return value
 
     def __contains__(self, key: object) -> bool:
-        return self._read(encode_key(key)) is not None
+        return self._store.read_inside(encode_key(key)) is not None
 
     def item(self, key: Any) -> CacheItem | None:
         """Return the value of `key` with its expiry and tag, or None. It does not count as a read.
@@ -163,7 +150,7 @@ class Cache:
         True
         CacheItem(value=b'<html>', expire_at=None, tag='site')
         """
-        found = self._read(encode_key(key))
+        found = self._store.read_inside(encode_key(key))
         return None if found is None else self._item(*found)
 
     def _item(self, entry: bytes, payload: bytes) -> CacheItem:
@@ -205,10 +192,8 @@ class Cache:
 
     def _put(self, raw: bytes, value: Any, ttl: Ttl, tag: Any) -> bool:
         kind, payload = self._encode(value)
-        return self._store.change(self._set, raw, payload, self._expiry(ttl), kind, _tag(tag))
-
-    def _set(self, writer: Writer, raw: bytes, payload: bytes, expiry: int, kind: int, tag: bytes) -> bool:
-        return self._store.write_entry(writer, raw, payload, expiry, kind, tag, self._store.find(raw))
+        store = self._store
+        return store.change(store.set_entry, raw, payload, self._expiry(ttl), kind, _tag(tag))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.set(key, value)
@@ -252,11 +237,11 @@ class Cache:
                 return None
             number, expiry, tag = default, self._expiry(None), b""
         else:
-            _, expiry, _, kind, _, tag = decode_entry(old)
             payload = store.load(old)
+            _, expiry, _, kind, _, tag = decode_entry(old)
             if kind != INTEGER or payload is None:
                 raise TypeError("the value is no integer")
-            number = self._decode(kind, payload)
+            number = int.from_bytes(payload, "little", signed=True)
         number += delta
         kind, payload = self._encode(number)
         store.write_entry(writer, raw, payload, expiry, kind, tag, old)
@@ -285,7 +270,7 @@ class Cache:
         entry = self._store.find(raw)
         if entry is None or self._store.is_expired(entry):
             return False
-        self._store.expire_at(writer, raw, entry, expiry)
+        self._store.touch(writer, raw, entry, expiry)
         return True
 
     # Removing ----------------------------------------------------------------------------------------------
@@ -430,8 +415,8 @@ class Cache:
         store = self._store
         store.settle()
         found = CacheStats(
-            hits=self._hits,
-            misses=self._misses,
+            hits=store.hits,
+            misses=store.misses,
             evictions=store.evicted,
             expirations=store.expired,
             entries=store.count,
@@ -440,7 +425,7 @@ class Cache:
             size_limit=self._size_limit,
         )
         if reset:
-            self._hits = self._misses = store.evicted = store.expired = 0
+            store.hits = store.misses = store.evicted = store.expired = 0
         return found
 
     @property

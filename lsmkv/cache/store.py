@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lsmkv.errors import CorruptionError, Error
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.entry_log import EntryLog, decode_entry, decode_number, decode_record, encode_number, entry_size
+from lsmkv_ext.entry_log import NEVER, EntryLog, decode_entry, decode_number, decode_record, encode_number
 from lsmkv_ext.port.finalization import require_running
 from lsmkv_ext.store import Store
 
@@ -42,23 +41,9 @@ SWEEP = 64  # expired entries that one change removes
 REMOVALS = 1000  # entries that one batch removes
 
 
-class Recency:
-    """Which keys were read since eviction last passed them: a byte for each hash, in a fixed amount of memory.
-
-    Keys with the same hash share it.
-    """
-
-    def __init__(self, limit: int) -> None:
-        slots = 1 << min(max(limit // 256, 1 << 12), 1 << 24).bit_length() - 1
-        self.mask = slots - 1
-        self.slots = bytearray(slots)
-
-    def forget(self, raw: bytes) -> bool:
-        """Return whether the key was read, and forget it."""
-        slot = hash(raw) & self.mask
-        was = self.slots[slot]
-        self.slots[slot] = 0
-        return bool(was)
+def read_slots(limit: int) -> bytearray:
+    """Return memory for which keys were read, enough for entries of 256 bytes, up to 16 MiB."""
+    return bytearray(1 << min(max(limit // 256, 1 << 12), 1 << 24).bit_length() - 1)
 
 
 class EntryStore(EntryLog):
@@ -70,9 +55,9 @@ class EntryStore(EntryLog):
         others = [db.keyspace(name, bits_per_key=0) for name in ("queue", "expiries", "tags")]
         super().__init__(db.keyspace("index"), segments, *others)
         self.db = db
-        self.limit = limit if eviction != "none" else inf
+        self.limit = limit if eviction != "none" else NEVER
         self._limit = limit
-        self.recency = Recency(limit) if eviction == "lru" else None
+        self.slots = read_slots(limit) if eviction == "lru" else None
         self.sweep_limit = SWEEP
         self.evicted = self.expired = 0
         self._smallest_segment = db.options.write_buffer_size // 8
@@ -82,22 +67,17 @@ class EntryStore(EntryLog):
         self._known = False  # whether the totals and the fields below are those of the last change
         self._head = 0  # the position up to which eviction has come
         self._used: list[tuple[int, int]] = []  # (the position before its first record, number) of each segment in use
-        self._check_at = 0  # the position at which to look for garbage again
         self._ahead: deque[tuple[int, bytes]] = deque()  # records of the queue behind the head
-        self._next_expiry: float = 0  # none is before
         self.change(lambda writer: None)
 
     @property
     def log_bytes(self) -> int:
         return self.tail - self._head
 
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread is in a transaction."""
-        return self.transaction is not None and self._owner == threading.get_ident()
-
-    def read_mine(self, raw: bytes) -> tuple[bytes, bytes] | None:
-        """`read` in a transaction: it sees the writes of the transaction."""
+    def read_inside(self, raw: bytes) -> tuple[bytes, bytes] | None:
+        """`read`, which in the thread of the transaction sees its writes."""
+        if self.transaction is None or self._owner != threading.get_ident():
+            return self.read(raw)
         entry = self.find(raw)
         payload = None if entry is None or self.is_expired(entry) else self.load(entry)
         return None if entry is None or payload is None else (entry, payload)
@@ -117,34 +97,30 @@ class EntryStore(EntryLog):
         """
         if not self._lock.acquire(False):
             self._wait_for_lock()
+        if self._changing:
+            self._lock.release()
+            raise Error("a finalizer or signal handler changes the cache in the middle of another change")
+        self._changing = True
         try:
-            if self._changing:
-                raise Error("a finalizer or signal handler changes the cache in the middle of another change")
-            self._changing = True
-            try:
-                return self._change(work, arguments)
-            finally:
-                self._changing = False
+            if not self._known:
+                self._read_totals()
+            self._known = False
+            if self.transaction is None:
+                batch = WriteBatch(self.db)
+                result = work(batch, *arguments)
+                self.db.write(batch)
+            else:
+                result = self._change_in_transaction(work, arguments)
+            self._known = True
+            return result
         finally:
+            self._changing = False
             self._lock.release()
 
     def _wait_for_lock(self) -> None:
         # While the interpreter finalizes, its holder may have stopped for good.
         require_running()
         self._lock.acquire()
-
-    def _change(self, work: Callable[..., T], arguments: Any) -> T:
-        if not self._known:
-            self._read_totals()
-        self._known = False
-        if self.transaction is None:
-            batch = WriteBatch(self.db)
-            result = work(batch, *arguments)
-            self.db.write(batch)
-        else:
-            result = self._change_in_transaction(work, arguments)
-        self._known = True
-        return result
 
     def _change_in_transaction(self, work: Callable[..., T], arguments: Any) -> T:
         try:
@@ -192,52 +168,23 @@ class EntryStore(EntryLog):
         self._used = [(decode_number(stored[at:]), stored[at + 8]) for at in range(0, len(stored), 9)]
         self._head = self._used[0][0]
         self.segment = self._used[-1][1]
-        self._check_at = 0
+        self.check_at = 0
         self._ahead.clear()
-        self._next_expiry = 0
-
-    def write_entry(
-        self, writer: Writer, raw: bytes, payload: bytes, expiry: int, kind: int, tag: bytes, old: bytes | None
-    ) -> bool:
-        """Append an entry that replaces `old`. Return False if it is larger than the cache, which then has neither."""
-        size = entry_size(raw, payload)
-        if size > self.limit:
-            if old is not None:
-                self.remove(writer, raw, old)
-                self.mark(writer)
-            return False
-        if old is not None:
-            self.release(writer, raw, old)
-        if (
-            self.live + size > self.limit
-            or self.tail >= self._check_at
-            or (self._next_expiry != inf and self._next_expiry <= self.now())
-        ):
-            self._make_room(writer, raw, size)
-        self.append(writer, raw, payload, expiry, kind, tag)
-        if expiry and expiry < self._next_expiry:
-            self._next_expiry = expiry
-        return True
-
-    def expire_at(self, writer: Writer, raw: bytes, entry: bytes, expiry: int) -> None:
-        """Give an entry another expiry."""
-        self.touch(writer, raw, entry, expiry)
-        if expiry and expiry < self._next_expiry:
-            self._next_expiry = expiry
+        self.next_expiry = 0
 
     # Eviction ----------------------------------------------------------------------------------------------
 
-    def _make_room(self, writer: Writer, raw: bytes, size: int) -> None:
+    def make_room(self, writer: Writer, raw: bytes, size: int) -> None:
         """Let `size` more bytes fit in, and keep the log short. `raw` is the key that takes the room."""
         gone = {raw}
-        if self._next_expiry <= self.now():
+        if self.next_expiry <= self.now():
             self._sweep(writer, gone, self.sweep_limit)
         self._evict(writer, gone, size)
         self._clean(writer, gone, size)
         self._free_segments(writer)
         if self._segment_is_full():
             self._next_segment(writer)
-        self._check_at = self.tail if self._has_garbage() else self.tail + self._smallest_segment // 8
+        self.check_at = self.tail if self._has_garbage() else self.tail + self._smallest_segment // 8
 
     def _has_garbage(self) -> bool:
         """Whether so much of the log is garbage that entries have to move."""
@@ -252,7 +199,7 @@ class EntryStore(EntryLog):
         spare = COPIES * size
         while self.live + size > self.limit and (oldest := self._oldest(gone)):
             raw, entry = oldest
-            if spare > 0 and self.recency is not None and self.recency.forget(raw):
+            if spare > 0 and self.forget_read(raw):
                 spare -= self._move(writer, raw, entry)
             else:
                 self.remove(writer, raw, entry)
@@ -323,8 +270,8 @@ class EntryStore(EntryLog):
         """Remove up to `most` expired entries; return how many."""
         now = self.now()
         removed = 0
-        following: float = inf
-        for key, _ in self.scan(self.expiries, start=encode_number(int(self._next_expiry))):
+        following = NEVER
+        for key, _ in self.scan(self.expiries, start=encode_number(self.next_expiry)):
             expiry = decode_number(key)
             if expiry > now or removed == most:
                 following = expiry
@@ -335,13 +282,13 @@ class EntryStore(EntryLog):
                 self.remove(writer, raw, entry)
                 removed += 1
             gone.add(raw)
-        self._next_expiry = following
+        self.next_expiry = following
         self.expired += removed
         return removed
 
     def remove_expired(self, writer: Writer) -> int:
         """Remove a batch of expired entries; return how many."""
-        removed = self._sweep(writer, set(), REMOVALS) if self._next_expiry <= self.now() else 0
+        removed = self._sweep(writer, set(), REMOVALS) if self.next_expiry <= self.now() else 0
         if removed:
             self.mark(writer)
         return removed
@@ -367,6 +314,6 @@ class EntryStore(EntryLog):
         self._used = [(self.tail, self.segment)]
         self._store_segments(writer)
         self._ahead.clear()
-        self._next_expiry = inf
+        self.next_expiry = NEVER
         self.mark(writer)
         return removed

@@ -20,7 +20,7 @@ def _installed(name: str) -> bool:
 
 INSTALLED = [name for name in NAMES if _installed(name)]
 ENGINES = [name for name in INSTALLED if name != "rbloom"]  # those that store records
-DATABASES = [name for name in ENGINES if name != "dict"]
+DATABASES = [name for name in ENGINES if name not in ("dict", "diskcache")]
 
 
 def run_cli(*words: str, check: bool = True, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -83,7 +83,7 @@ class Cache:
     def reset(self, name: str, value: Any) -> None:
         setattr(self, name, value)
         if name == "eviction_policy":
-            self._store.recency = lsmkv.cache.store.Recency(1 << 24) if EVICTION[value] == "lru" else None
+            self._store.slots = lsmkv.cache.store.read_slots(1 << 24) if EVICTION[value] == "lru" else None
         elif name == "cull_limit":
             self._store.sweep_limit = value
         elif name.startswith("disk_"):

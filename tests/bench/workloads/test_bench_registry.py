@@ -13,9 +13,11 @@ from lsmkv_bench.workloads.suites import SUITES
 NAMES = """fillseq fillrandom filluniquerandom fillsync fillbatch fill100K overwrite updaterandom deleteseq
 deleterandom readseq readreverse readrandom readmissing readhot multireadrandom seekrandom newiterator
 readwhilewriting seekrandomwhilewriting readrandomwriterandom mixgraph compact flush open stats levelstats
-sstables filterstats ycsba ycsbb ycsbc ycsbd ycsbe ycsbf bloomadd bloomprobe xxh3 lz4comp lz4decomp"""
+sstables filterstats ycsba ycsbb ycsbc ycsbd ycsbe ycsbf bloomadd bloomprobe xxh3 lz4comp lz4decomp
+cacheset cacheget cachemix cacheincr cachememo"""
 SINGLE_THREADED = """fillbatch deleteseq readseq readreverse multireadrandom newiterator compact flush open settle
-stats levelstats sstables filterstats bloomadd bloomprobe xxh3 lz4comp lz4decomp"""
+stats levelstats sstables filterstats bloomadd bloomprobe xxh3 lz4comp lz4decomp
+cacheset cacheget cachemix cacheincr cachememo"""
 
 
 @pytest.mark.parametrize("name", NAMES.split())
