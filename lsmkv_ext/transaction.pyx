@@ -303,8 +303,8 @@ cdef class TransactionBase(SnapshotBase):
         self.check_live()
         tree = self.tree if keyspace is None else tree_of(self, keyspace)
         self.record(tree, OP_PUT, k, v, expiry)
-        self.own[(tree.keyspace, k)] = None if 0 < expiry <= self.held_now else v
         self.own_expiries[(tree.keyspace, k)] = expiry
+        self.own[(tree.keyspace, k)] = None if 0 < expiry <= self.held_now else v
 
     def delete(self, key, *, keyspace=None):
         """Delete `key`. A missing key is no error.
