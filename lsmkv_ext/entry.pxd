@@ -12,7 +12,7 @@ cdef enum:                      # bits
     ENTRY_EXPIRY = 1            # the value starts with an expiry
     ENTRY_POINTER = 2           # the rest of the value is a pointer into a value log (values/format)
     ENTRY_DELETE = 4            # a tombstone, without a value. Blocks store this bit with the sequence number
-    STORED_KINDS = ENTRY_EXPIRY # bits that the entry kinds of a block may have
+    STORED_KINDS = ENTRY_EXPIRY | ENTRY_POINTER     # bits that the entry kinds of a block may have
 
 cdef enum:
     EXPIRY_SIZE = 8             # bytes

@@ -22,9 +22,9 @@ cdef class Reader(Dependent):
 
 
 # The value or `default`. `row_key` is the key as an object that the row cache may keep, or None. `expiry` gets that of the value,
-# or 0; NULL is fine.
+# or 0; NULL is fine. Without `with_value` a value in a value log is not read, and True stands for it.
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry)
+                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry, bint with_value=*)
 
 
 cdef class SnapshotBase(Reader):

@@ -254,8 +254,9 @@ def judged(outcome: dict[str, Any]) -> int | None:
 
 
 def open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outputs) -> list[Table]:
-    """Opens tables that a job wrote, which checks them."""
-    outputs.paths += [filenames.table_path(versions.directory, f.number) for f in files]
+    """Opens tables that a job wrote, which checks them. Syncs the value logs that they point into."""
+    outputs.paths += versions.paths_of(files)
+    versions.sync_values(files)
     return [versions.open_table(f.number, f.global_seq) for f in files]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
+from lsmkv_ext.values.reader import ValueLog
 
 # Bytes of memory that a piece may take, its flush included, beyond the bytes of log that it came from.
 SLACK = 32 << 20
@@ -30,6 +31,8 @@ class CheckedLog:
     path: str
     number: int
     end: int
+    known_synced: int = 0
+    value_logs: tuple[ValueLog, ...] = ()  # that its records point into
 
 
 # The memtables of one piece by keyspace.
@@ -64,6 +67,9 @@ def replay(
             if is_empty(piece):
                 for memtable in piece.values():
                     memtable.number = log.number  # the oldest log that it needs
+            for memtable in piece.values():
+                for value_log in log.value_logs:
+                    memtable.hold(value_log)
             before = replayed.taken
             slack = max(min(SLACK, LEAST_SLACK), SLACK - max(0, kept - spilled))
             replayed.fill(piece, seed, slack + held)

@@ -9,12 +9,13 @@ from libc.string cimport memset
 from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.cache.fd_cache cimport FdCacheC
-from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, expiry_of
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, expiry_of, expiry_size
 from lsmkv_ext.filter.curve cimport filter_designed_fpr
 from lsmkv_ext.filter.format cimport filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_fill_ratio, filter_probe
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.handle cimport fork_count
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, Status, raise_status, status_clear
@@ -51,7 +52,7 @@ from lsmkv_ext.table.iterator cimport (
     table_iter_seek_for_prev,
     table_iter_seek_last,
 )
-from lsmkv_ext.table.meta cimport TableMetaC, meta_object
+from lsmkv_ext.table.meta cimport TableMetaC, ValueUse, meta_object
 from lsmkv_ext.table.open cimport table_close, table_open
 from lsmkv_ext.table.reader cimport (
     ReadContext,
@@ -86,6 +87,7 @@ cdef class Table:
         cdef char* name
         cdef int code
         self.born = fork_count
+        self.value_logs = []
         self.path = os.path.abspath(os.fsdecode(path))
         self._path = os.fsencode(self.path)
         self.cache = cache
@@ -119,6 +121,34 @@ cdef class Table:
         self.c = NULL
         if self._obsolete is not None:
             self._obsolete.append(self._number)
+
+    def hold(self, value_logs):
+        """Keeps the open value logs that its entries point into. Before anybody reads it."""
+        self.value_logs = list(value_logs)
+
+    cdef ValueLog _value_log(self, uint64_t number):
+        """The value log of that number. A table outside a database looks for it beside itself."""
+        cdef ValueLog log
+        cdef size_t i
+        for log in self.value_logs:
+            if log.c.number == number:
+                return log
+        for i in range(self.c.n_uses):
+            if self.c.uses[i].number == number:
+                folder, name = os.path.split(self.path)
+                name = f"{number:06d}" if number else os.path.splitext(name)[0]
+                log = ValueLog(os.path.join(folder, name + ".vlog"), number, self.fds, identity=self.c.uses[i].identity)
+                self.value_logs.append(log)
+                return log
+        raise CorruptionError("a pointer names a value log that its table does not", self.path, 0)
+
+    cdef object _value(self, const Entry* e):
+        """Without the expiry; None for a tombstone. Follows a pointer."""
+        cdef size_t hidden = expiry_size(e.kind)
+        if e.kind == ENTRY_DELETE:
+            return None
+        value = PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
+        return self._value_log(get_u64(e.value + hidden)).read(value) if e.kind & ENTRY_POINTER else value
 
     def mark_obsolete(self, list into):
         """Makes the table append its number to `into` once the last reference is gone: then the file may be unlinked."""
@@ -283,6 +313,8 @@ cdef class Table:
         m.largest.data = <char*>t.largest
         m.largest.len = t.largest_len
         m.largest_exclusive = t.largest_exclusive
+        m.values.data = <char*>t.uses
+        m.values.len = t.n_uses * sizeof(ValueUse)
         return meta_object(&m)
 
     @property
@@ -340,8 +372,10 @@ cdef class Table:
             return None
         if code != ST_OK:
             raise_status(&st, self.path)
+        expiry = _expiry(&e)
         try:
-            return _value(&e), e.seq, _expiry(&e)
+            # Last: it may release the GIL, and the block may go then.
+            return self._value(&e), e.seq, expiry
         finally:
             table_unpin(self.c, pinned)
 
@@ -431,12 +465,6 @@ cdef inline uint64_t _expiry(const Entry* e) noexcept:
     return expiry_of(e.value) if e.kind & ENTRY_EXPIRY else 0
 
 
-cdef object _value(const Entry* e):
-    """Without the expiry; None for a tombstone."""
-    cdef size_t hidden = EXPIRY_SIZE if e.kind & ENTRY_EXPIRY else 0
-    return None if e.kind == ENTRY_DELETE else PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
-
-
 cdef int _set_context(ReadContext* rc, str mode, bint fill_cache) except -1:
     if mode not in ("scan", "compaction", "get"):
         raise ValueError(f"mode is 'scan', 'compaction' or 'get', not {mode!r}")
@@ -505,8 +533,8 @@ cdef class TableEntries:
             self.it.valid = False
             raise StopIteration
         if self.expiries:
-            return PyBytes_FromStringAndSize(e.key, e.klen), _value(e), e.seq, _expiry(e)
-        return PyBytes_FromStringAndSize(e.key, e.klen), _value(e), e.seq
+            return PyBytes_FromStringAndSize(e.key, e.klen), self.table._value(e), e.seq, _expiry(e)
+        return PyBytes_FromStringAndSize(e.key, e.klen), self.table._value(e), e.seq
 
     @property
     def counters(self):

@@ -53,7 +53,5 @@ cdef class ValueLog:
     cdef FdCache fds            # keeps c.fds alive
     cdef bytes _path            # c.handle.path points into it
     cdef int born               # fork_count when it was opened
-    # GIL-protected: mark_obsolete sets it, __dealloc__ appends to it
-    cdef list _obsolete
-    cdef uint64_t _number
+    cdef list _released         # GIL-protected: __dealloc__ appends to it; None
     cdef object __weakref__

@@ -314,8 +314,8 @@ def value_end(bytes pointer not None):
 
 @cython.no_gc_clear                # __dealloc__ needs fds alive
 cdef class ValueLog:
-    """A value log, open for reading. With `identity` any other file is corruption. Its readers hold it; the last one to let go
-    of an obsolete value log makes its file removable."""
+    """A value log, open for reading. With `identity` any other file is corruption. Memtables and tables hold those that they
+    point into."""
 
     def __cinit__(self, path, uint64_t number=0, FdCache fds=None, *, uint64_t identity=0):
         cdef Status st
@@ -344,15 +344,14 @@ cdef class ValueLog:
             fd_forget(self.c.fds, &self.c.handle)
         elif self.c.handle.fd >= 0:
             file_close(self.c.handle.fd)
+        if self._released is not None:
+            self._released.append(self.c.number)
         free(self.c)
         self.c = NULL
-        if self._obsolete is not None:
-            self._obsolete.append(self._number)
 
-    def mark_obsolete(self, list into):
-        """Makes it append its number to `into` once the last reference is gone: then the file may be unlinked."""
-        self._number = self.c.number
-        self._obsolete = into
+    def report_release(self, list into):
+        """Makes it append its number to `into` once the last reference is gone: its readers are gone too."""
+        self._released = into
 
     @property
     def number(self):

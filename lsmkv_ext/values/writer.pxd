@@ -36,8 +36,16 @@ cdef int value_copy(ValueWriterC* w, ValueLogC* source, const ValuePointer* p, V
 # Returns once everything appended so far is on disk: 0 or the errno. After a failure it never succeeds again.
 cdef int value_sync(ValueWriterC* w) noexcept nogil
 
+# Writes the bytes of a value, checked, to the place where they are. `fd` is the file of `log`, open for writing.
+cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil
+
 
 cdef class ValueWriter:
     cdef ValueWriterC* c        # owned
     cdef readonly ValueLog log
     cdef readonly str path
+
+
+cdef class ValueRewriter:
+    cdef int fd                 # owned
+    cdef ValueLog log

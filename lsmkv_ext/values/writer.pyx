@@ -335,7 +335,6 @@ cdef class ValueWriter:
 # --- writing again ---------------------------------------------------------------------------------------------------
 
 cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil:
-    """Writes the bytes of a value, checked, to the place where they are."""
     cdef ChunkReader r
     cdef int err = 0
     memset(&r, 0, sizeof(ChunkReader))
@@ -350,35 +349,44 @@ cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st
     return fail_io(st, "value log: write", err) if err else st.code
 
 
-def write_again(ValueLog log not None, pointers):
-    """Write the values of some pointers again in place, then sync the file. An fsync of an earlier process may have failed, and
-    the kernel then takes the pages for clean."""
-    cdef char head[VALUE_LOG_HEAD]
-    cdef ValuePointer p
-    cdef Status st
-    cdef bytes pointer
-    cdef const char* place
-    cdef int fd = -1
-    cdef int err = file_open(log._path, OPEN_WRITE, &fd)
-    status_clear(&st)
-    if err:
-        fail_io(&st, "value log: open", err)
-        raise_status(&st, log.path)
-    try:
-        value_head_encode(head, log.c.number, log.c.identity)
-        err = file_pwrite(fd, head, VALUE_LOG_HEAD, 0)
+cdef class ValueRewriter:
+    """Writes values of a log again in place. An fsync of an earlier process may have failed, and the kernel then takes the pages
+    for clean. Writes the head at once."""
+
+    def __cinit__(self, ValueLog log not None):
+        cdef char head[VALUE_LOG_HEAD]
+        cdef Status st
+        cdef int err
+        self.fd = -1
+        self.log = log
+        err = file_open(log._path, OPEN_WRITE, &self.fd)
+        if err == 0:
+            value_head_encode(head, log.c.number, log.c.identity)
+            err = file_pwrite(self.fd, head, VALUE_LOG_HEAD, 0)
         if err:
+            status_clear(&st)
             fail_io(&st, "value log: write", err)
-        for pointer in pointers:
-            place = pointer
-            if st.code != ST_OK or pointer_decode(place, &p) != NULL:
-                break
-            with nogil:
-                rewrite_value(fd, log.c, &p, &st)
-        raise_status(&st, log.path)
+            raise_status(&st, log.path)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            file_close(self.fd)
+
+    def write(self, bytes pointer not None):
+        """Write the value of a pointer again, if it passes its checksums."""
+        cdef ValuePointer p
+        cdef Status st
+        if len(pointer) != POINTER_SIZE or pointer_decode(pointer, &p) != NULL:
+            raise ValueError("malformed pointer")
+        status_clear(&st)
         with nogil:
-            err = file_datasync(fd)
+            rewrite_value(self.fd, self.log.c, &p, &st)
+        raise_status(&st, self.log.path)
+
+    def sync(self):
+        """Make the file survive a power cut."""
+        cdef int err
+        with nogil:
+            err = file_datasync(self.fd)
         if err:
-            raise SyncError(err, f"value log: fdatasync: {os.strerror(err)}", log.path)
-    finally:
-        file_close(fd)
+            raise SyncError(err, f"value log: fdatasync: {os.strerror(err)}", self.log.path)

@@ -12,7 +12,7 @@ import xxhash
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.errors import CorruptionError, FormatError, IOError
 from lsmkv_ext.values.reader import ValueLog, decode_pointer, value_end
-from lsmkv_ext.values.writer import HEAD_SIZE, ValueWriter, write_again
+from lsmkv_ext.values.writer import HEAD_SIZE, ValueRewriter, ValueWriter
 
 CHUNK = 64 << 10
 SIZES = [0, 1, 7, 8, 100, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 20 * CHUNK + 5]
@@ -184,17 +184,21 @@ def test_writing_again_changes_no_byte(tmp_path: Path) -> None:
     writer = ValueWriter(path, 1)
     pointers = [writer.append(half_compressible(n, n), n % 2) for n in SIZES]
     data = path.read_bytes()
-    write_again(writer.log, pointers)
+    again = ValueRewriter(writer.log)
+    for pointer in pointers:
+        again.write(pointer)
+    again.sync()
     assert path.read_bytes() == data
-    path.write_bytes(data[: HEAD_SIZE + 30] + b"?" + data[HEAD_SIZE + 31 :])
+    at = decode_pointer(pointers[4])[1] + 30
+    path.write_bytes(data[:at] + b"?" + data[at + 1 :])
     with pytest.raises(CorruptionError):
-        write_again(writer.log, pointers)
+        again.write(pointers[4])
 
 
-def test_the_last_reader_of_an_obsolete_log_reports_it(tmp_path: Path) -> None:
+def test_the_last_reference_reports_that_it_is_gone(tmp_path: Path) -> None:
     removable: list[int] = []
     log = ValueWriter(tmp_path / "000005.vlog", 5).log
-    log.mark_obsolete(removable)
+    log.report_release(removable)
     held = [log]
     del log
     assert removable == []

@@ -1,0 +1,99 @@
+"""The value logs of a database: which of them are open, which have to be synced, and which nobody needs any more.
+
+Memtables and tables hold the value logs that they point into, and read states hold memtables and tables. A value log whose
+last holder is gone can be removed, unless the manifest names it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from weakref import WeakValueDictionary
+
+from lsmkv import filenames
+from lsmkv.errors import CorruptionError, IOError
+from lsmkv.version.version import TableMeta
+from lsmkv_ext.cache.fd_cache import FdCache
+from lsmkv_ext.engine import Engine
+from lsmkv_ext.values.reader import ValueLog
+from lsmkv_ext.values.writer import ValueWriter
+
+
+class ValueLogs:
+    """Those of one database. The version set's lock guards the writers."""
+
+    def __init__(self, directory: str, fds: FdCache, engine: Engine) -> None:
+        self.directory = directory
+        self._fds = fds
+        self._engine = engine
+        self._open: WeakValueDictionary[int, ValueLog] = WeakValueDictionary()
+        self._writers: dict[int, ValueWriter] = {}  # of memtables that are not flushed
+        self._released: list[int] = []  # numbers whose last holder is gone
+
+    def create(self, number: int) -> ValueWriter:
+        """A new value log. The caller makes its name durable."""
+        writer = ValueWriter(filenames.value_log_path(self.directory, number), number, self._fds)
+        writer.log.report_release(self._released)
+        self._open[number] = writer.log
+        self._writers[number] = writer
+        return writer
+
+    def is_open(self, number: int) -> bool:
+        return number in self._open
+
+    def open(self, number: int, identity: int) -> ValueLog:
+        """Raises CorruptionError if it is missing or another one."""
+        log = self._open.get(number)
+        if log is not None and log.identity == identity:
+            return log
+        path = filenames.value_log_path(self.directory, number)
+        try:
+            log = ValueLog(path, number, self._fds, identity=identity)
+        except IOError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            raise CorruptionError("a value log is missing", path) from None
+        log.report_release(self._released)
+        self._open[number] = log
+        return log
+
+    def find(self, number: int, identity: int) -> ValueLog | None:
+        """None if it is missing or another one."""
+        with suppress(CorruptionError):
+            return self.open(number, identity)
+        return None
+
+    def of(self, f: TableMeta) -> list[ValueLog]:
+        """The value logs that a table points into. Raises CorruptionError unless they reach to its last value."""
+        logs = [self.open(use.number, use.identity) for use in f.value_logs]
+        for use, log in zip(f.value_logs, logs, strict=True):
+            if log.size < use.end:
+                raise CorruptionError("the value log is shorter than a table says", log.path, log.size)
+        return logs
+
+    def sync(self, files: Iterable[TableMeta]) -> None:
+        """Syncs the value logs that these tables point into, before an edit names the tables."""
+        for number in sorted({use.number for f in files for use in f.value_logs}):
+            writer = self._writers.get(number)
+            if writer is not None:
+                writer.sync()
+
+    def live(self) -> set[int]:
+        """The numbers of the value logs that memtables point into, or that is being written."""
+        live = {log.number for memtable in self._engine.memtables for log in memtable.value_logs}
+        return live if self._engine.values is None else live | {self._engine.values.number}
+
+    def unused(self, files: Iterable[TableMeta]) -> list[str]:
+        """Names of value logs that nobody needs any more, each returned once. `files` are the tables in the manifest."""
+        if self._writers:
+            # The newest may be on its way to the engine.
+            kept = self.live() | {max(self._writers)}
+            self._writers = {number: writer for number, writer in self._writers.items() if number in kept}
+        if not self._released:
+            return []
+        released = [self._released.pop() for _ in range(len(self._released))]
+        named = {use.number for f in files for use in f.value_logs}
+        names = [filenames.value_log_name(n) for n in sorted(set(released)) if n not in named and n not in self._open]
+        return [name for name in names if os.path.lexists(os.path.join(self.directory, name))]
