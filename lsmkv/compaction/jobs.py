@@ -178,6 +178,7 @@ class Jobs:
         options = tree.options
         with versions.lock:  # both at once: after a shift in between, `level` would not fit `version`
             version, level = tree.current, self._output_level(plan, shifts)
+            collect = versions.values_to_collect()
         inputs: list[Any] = []
         if plan.level == 0:
             inputs += tree.tables_of(plan.upper)
@@ -193,6 +194,7 @@ class Jobs:
             max_grandparent_overlap=GRANDPARENT_FILES * options.target_file_size,
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
             now=versions.judge_time(any(f.expiring for f in (*plan.upper, *lower))),
+            collect=collect,
             **self._table_options(options, version, level, plan.span),
         )
         return lambda start, stop: make(start=start, stop=stop)
@@ -200,6 +202,7 @@ class Jobs:
     def _replace(self, inputs: Sequence[TableMeta], outcome: dict[str, Any], plan: CompactionPlan, shifts: int) -> None:
         removed = tuple(f.number for f in inputs)
         with self.versions.commit:
+            self.versions.values.damaged.update(outcome["damaged_values"])
             level = self._output_level(plan, shifts)
             self._commit(outcome, level, removed, plan.reason)
 

@@ -148,6 +148,7 @@ def together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
         **outcomes[0],
         **{name: sum(outcome[name] for outcome in outcomes) for name in summed},
         "outputs": [output for outcome in outcomes for output in outcome["outputs"]],
+        "damaged_values": [number for outcome in outcomes for number in outcome["damaged_values"]],
         "now": max(outcome["now"] for outcome in outcomes),
         "ns": ns,
     }

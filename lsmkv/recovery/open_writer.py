@@ -332,9 +332,7 @@ def _sync_again(checked: CheckedLog) -> None:
 
 
 def _write_values_again(versions: VersionSet, logs: list[CheckedLog]) -> None:
-    """Makes durable the values that are not known to be, before a table names them. The logs of a torn tail may point into
-    the same value logs.
-    """
+    """Makes durable the values that are not known to be, before a table names them."""
     known = stored_state.known_values(versions.state)
     for each in logs:
         if each.value_logs:

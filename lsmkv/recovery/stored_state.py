@@ -253,7 +253,7 @@ def _check_one(path: str, number: int, options: Options, report: RecoveryReport)
 def _check_values(
     path: str, number: int, found: dict[str, Any], versions: VersionSet, report: RecoveryReport
 ) -> list[ValueLog]:
-    """Returns the value logs that a log points into. Cuts what `found` says at the first record whose values are lost."""
+    """Returns the value logs that a log points into. Cuts `found` at the first record whose values are lost."""
     named = value_logs_of(path, number, found["bytes"]) if found["version"] > 1 and found["records"] else {}
     if not named:
         return []

@@ -113,6 +113,7 @@ class VersionSet:
         self._prepared: PreparedFields | None = None  # from `_prepare` to `_publish`
         self._obsolete_manifest: ManifestWriter | None = None  # removed after the edit that replaced it
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
+        self._collected: tuple[ManifestState, float, frozenset[int]] = (state, 0.0, frozenset())  # of one state
         self._dropped = 0  # tables dropped from the tree whose files are still there
         self._dead_files: list[str] = []  # names whose unlink failed, to be retried
 
@@ -162,6 +163,13 @@ class VersionSet:
         )
         table.hold(self.values.of(table.meta))
         return table
+
+    def values_to_collect(self) -> frozenset[int]:
+        """The value logs out of which compactions copy the values."""
+        state, ratio = self.state, self.options.value_gc_ratio
+        if self._collected[:2] != (state, ratio):
+            self._collected = (state, ratio, self.values.to_collect(state.files(), ratio))
+        return self._collected[2]
 
     def new_value_log(self) -> ValueWriter:
         """A value log for puts. Its name is durable before a log record or an edit depends on it."""

@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.memtable.arena cimport ArenaChunk
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.memtable.order cimport MemOrder
+from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.tombstones cimport RangeSweep
@@ -82,6 +83,7 @@ ctypedef struct JobC:
     uint64_t expired_bytes      # keys and values of these
     uint64_t bytes_written
     uint64_t values_copied
+    GrowBuf damaged_values      # uint64_t each: numbers of value logs that have to stay, because a value in them is damaged
     uint64_t filter_build_ns
     uint64_t filter_verify_ns
     int cancelled               # atomic

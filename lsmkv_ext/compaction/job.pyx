@@ -18,7 +18,7 @@ from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.file cimport file_sync_dir
-from lsmkv_ext.port.growable cimport array_reserve
+from lsmkv_ext.port.growable cimport array_reserve, buf_append, buf_free
 from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
@@ -259,6 +259,14 @@ cdef ValueLogC* collected_log(const JobC* j, uint64_t number) noexcept nogil:
     return NULL
 
 
+cdef int note_damaged(JobC* j, uint64_t number, Status* st) noexcept nogil:
+    cdef const uint64_t* noted = <const uint64_t*>j.damaged_values.data
+    cdef size_t n = j.damaged_values.len // 8
+    if n and noted[n - 1] == number:
+        return ST_OK
+    return ST_OK if buf_append(&j.damaged_values, &number, 8) == 0 else fail_memory(st, b"job")
+
+
 cdef int copy_value(JobC* j, Entry* e, char* place, Status* st) noexcept nogil:
     """Copies the value of an entry out of a value log that is collected. The entry gets the new pointer, in `place`."""
     cdef size_t hidden = expiry_size(e.kind)
@@ -272,7 +280,11 @@ cdef int copy_value(JobC* j, Entry* e, char* place, Status* st) noexcept nogil:
     if j.values.identity == 0 and open_values(j, st) != ST_OK:
         return st.code
     if value_copy(&j.values, log, &p, &copied, st) != ST_OK:
-        return st.code
+        if st.code != ST_CORRUPT:
+            return st.code
+        # The entry keeps its pointer, and so its value log stays.
+        status_clear(st)
+        return note_damaged(j, p.number, st)
     memcpy(place, e.value, hidden)
     pointer_encode(&copied, place + hidden)
     e.value = place
@@ -587,6 +599,7 @@ cdef class Job:
         free(self.j.grandparents)
         free(self.j.orders)
         free(self.j.value_logs)
+        buf_free(&self.j.damaged_values)
         lsm_free(self.j.outputs)
         free(self.j.first_key)
         free(self.j.cut)
@@ -621,6 +634,7 @@ cdef class Job:
             "expired": j.expired,
             "expired_bytes": j.expired_bytes,
             "values_copied": j.values_copied,
+            "damaged_values": [(<const uint64_t*>j.damaged_values.data)[i] for i in range(j.damaged_values.len // 8)],
             "filter_build_ns": j.filter_build_ns,
             "filter_verify_ns": j.filter_verify_ns,
             "ns": lsm_now_ns() - began,

@@ -1,3 +1,4 @@
+import errno
 import os
 
 cimport cython
@@ -67,6 +68,7 @@ from lsmkv_ext.table.reader cimport (
 from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
 
 from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.errors import IOError as LsmIOError
 
 
 cdef bytes _bytes(key):
@@ -122,6 +124,10 @@ cdef class Table:
         if self._obsolete is not None:
             self._obsolete.append(self._number)
 
+    def value_log(self, uint64_t number):
+        """The open value log of that number; raises CorruptionError if it is missing."""
+        return self._value_log(number)
+
     def hold(self, value_logs):
         """Keeps the open value logs that its entries point into. Before anybody reads it."""
         self.value_logs = list(value_logs)
@@ -137,7 +143,13 @@ cdef class Table:
             if self.c.uses[i].number == number:
                 folder, name = os.path.split(self.path)
                 name = f"{number:06d}" if number else os.path.splitext(name)[0]
-                log = ValueLog(os.path.join(folder, name + ".vlog"), number, self.fds, identity=self.c.uses[i].identity)
+                path = os.path.join(folder, name + ".vlog")
+                try:
+                    log = ValueLog(path, number, self.fds, identity=self.c.uses[i].identity)
+                except LsmIOError as error:
+                    if error.errno != errno.ENOENT:
+                        raise
+                    raise CorruptionError("a value log is missing", path, 0) from None
                 self.value_logs.append(log)
                 return log
         raise CorruptionError("a pointer names a value log that its table does not", self.path, 0)
@@ -455,6 +467,18 @@ cdef class Table:
             raise_status(&it.status, self.path)
         return n, size
 
+    def pointers(self):
+        """Returns an iterator over (key, pointer) of the entries whose values are in value logs."""
+        entries = TableEntries(self, None, None, False, "compaction", False, False)
+        (<TableEntries>entries).only_pointers = True
+        return entries
+
+    def keys(self, start=None, stop=None):
+        """Returns an iterator over the keys with start <= key < stop, those of tombstones too. Follows no pointer."""
+        entries = TableEntries(self, start, stop, False, "compaction", False, False)
+        (<TableEntries>entries).only_keys = True
+        return entries
+
     def entries(self, start=None, stop=None, *, reverse=False, mode="scan", fill_cache=False, expiries=False):
         """Returns an iterator over (key, value, seq) with start <= key < stop; the value of a tombstone is None. With `expiries`
         each item also has the expiry in milliseconds, or 0."""
@@ -486,6 +510,8 @@ cdef class TableEntries:
     cdef bytes stop
     cdef bint reverse
     cdef bint expiries
+    cdef bint only_keys
+    cdef bint only_pointers
     cdef bint started
 
     def __cinit__(self, Table table not None, start, stop, reverse, mode, fill_cache, expiries):
@@ -519,8 +545,7 @@ cdef class TableEntries:
     def __iter__(self):
         return self
 
-    def __next__(self):
-        cdef Entry* e = &self.it.entry
+    cdef int _step(self) except -1:
         cdef int code = ST_OK
         if not self.started:
             self.started = True
@@ -531,7 +556,21 @@ cdef class TableEntries:
             raise_status(&self.it.status, self.table.path)
         if not self.it.valid or self._outside():
             self.it.valid = False
+        return 0
+
+    def __next__(self):
+        cdef Entry* e = &self.it.entry
+        cdef size_t hidden
+        self._step()
+        while self.only_pointers and self.it.valid and not e.kind & ENTRY_POINTER:
+            self._step()
+        if not self.it.valid:
             raise StopIteration
+        if self.only_keys:
+            return PyBytes_FromStringAndSize(e.key, e.klen)
+        if self.only_pointers:
+            hidden = expiry_size(e.kind)
+            return PyBytes_FromStringAndSize(e.key, e.klen), PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
         if self.expiries:
             return PyBytes_FromStringAndSize(e.key, e.klen), self.table._value(e), e.seq, _expiry(e)
         return PyBytes_FromStringAndSize(e.key, e.klen), self.table._value(e), e.seq

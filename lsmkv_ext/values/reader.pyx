@@ -40,6 +40,7 @@ from lsmkv_ext.values.format cimport (
     pointer_end,
     value_head_decode,
     value_header_check,
+    value_padded,
     value_size,
 )
 
@@ -310,6 +311,13 @@ def value_end(bytes pointer not None):
     cdef ValuePointer p
     decode(pointer, &p)
     return pointer_end(&p)
+
+
+def value_bytes(bytes pointer not None):
+    """Return the bytes that the value of a pointer takes in its value log, with header, chunk table and padding."""
+    cdef ValuePointer p
+    decode(pointer, &p)
+    return value_padded(p.stored, p.raw)
 
 
 @cython.no_gc_clear                # __dealloc__ needs fds alive

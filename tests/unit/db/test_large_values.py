@@ -9,6 +9,9 @@ import pytest
 from databases import keep_still, names
 
 import lsmkv
+from lsmkv.compaction.picker import Hints, choose
+from lsmkv.version.version import TableMeta, Version
+from lsmkv_ext.table.meta import ValueLogUse
 from lsmkv_ext.wal.dump import LogDump
 
 THRESHOLD = 1000
@@ -407,3 +410,278 @@ def test_a_hostile_pointer_in_a_log_is_corruption(path, tmp_path):
     (copy / name).write_bytes(data)
     with big(copy) as db:  # the checksum of the record ends the log
         assert dict(db.iterator()) == {}
+
+
+# Collection ---------------------------------------------------------------------------------------------------
+
+
+def vlog_bytes(path):
+    return sum(os.path.getsize(os.path.join(path, name)) for name in vlogs(path))
+
+
+def settle(db):
+    """Runs every compaction that is due."""
+    work = db._work
+    while True:
+        with db._versions.lock:
+            plan = work.claims.choose(work.compactions._read_hints())
+            claim = None if plan is None else work.claims.add(plan)
+        if claim is None:
+            break
+        work.compactions.run_claimed(claim)
+    db._versions.collect_garbage()
+
+
+def overwrite(db, rounds, keys=40, size=4000):
+    rng = random.Random(rounds)
+    expected = {}
+    for n in range(rounds * keys):
+        key = b"k%03d" % (n if n < keys else rng.randrange(keys))
+        expected[key] = value(n, size)
+        db.put(key, expected[key])
+    return expected
+
+
+TIGHT = {"write_buffer_size": 8192, "target_file_size": 8192, "max_background_jobs": 1}
+
+
+def test_collection_bounds_the_bytes_of_value_logs(path):
+    with big(path, **TIGHT) as db:
+        expected = overwrite(db, 6)
+        db.flush()
+        db.compact_range()
+        settle(db)
+        live = sum(use.bytes for f in db._versions.state.files() for use in f.value_logs)
+        assert live <= 40 * 4200
+        assert vlog_bytes(path) <= 1.5 * live
+        assert dict(db.iterator()) == expected
+    with big(path, **TIGHT) as db:
+        assert dict(db.iterator()) == expected
+    assert lsmkv.verify(path).findings == []
+
+
+def test_readers_keep_what_is_collected(path):
+    with big(path, **TIGHT) as db:
+        first = overwrite(db, 1)
+        db.flush()
+        before = db.snapshot()
+        walking = db.iterator()
+        next(walking)
+        expected = overwrite(db, 5)
+        db.flush()
+        db.compact_range()
+        settle(db)
+        assert dict(before.iterator()) == first
+        assert dict(walking) == {key: each for key, each in first.items() if key != b"k000"}
+        assert dict(db.iterator()) == expected
+        before.close()
+        walking.close()
+        settle(db)
+        live = sum(use.bytes for f in db._versions.state.files() for use in f.value_logs)
+        assert vlog_bytes(path) <= 1.5 * live
+
+
+def test_a_damaged_value_is_not_collected_and_stops_no_compaction(path):
+    with big(path, **TIGHT, value_gc_ratio=100) as db:
+        keep_still(db)
+        db.put(b"damaged", value(1))
+        db.put(b"good", value(2))
+        db.flush()
+        file, _ = last_value(path)
+        for i in range(8):
+            db.put(b"other", value(i + 10))
+        db.flush()
+    with open(file, "r+b") as f:
+        f.seek(200)
+        f.write(b"damage")
+    with big(path, **TIGHT) as db:
+        keep_still(db)
+        db.put(b"more", value(3))
+        db.compact_range()
+        settle(db)
+        assert os.path.exists(file)
+        assert (db[b"good"], db[b"more"]) == (value(2), value(3))
+        with pytest.raises(lsmkv.CorruptionError):
+            db.get(b"damaged")
+
+
+def test_a_kill_in_a_collection_loses_nothing(path, tmp_path):
+    """The edit that names the new value log is the step that counts: before it the old files are whole."""
+    with big(path, **TIGHT) as db:
+        keep_still(db)
+        expected = overwrite(db, 3)
+        db.flush()
+        copies = []
+        apply = db._versions.apply
+
+        def watched(*args, **kwargs):
+            copies.append(crash(path, tmp_path, f"before{len(copies)}"))
+            apply(*args, **kwargs)
+            copies.append(crash(path, tmp_path, f"after{len(copies)}"))
+
+        db._versions.apply = watched
+        db.compact_range()
+        settle(db)
+        assert dict(db.iterator()) == expected
+        db._versions.apply = apply
+    assert len(copies) > 2
+    for copy in copies:
+        with big(copy, **TIGHT) as db:
+            assert dict(db.iterator()) == expected
+
+
+def test_a_checkpoint_has_the_value_logs_and_shares_them(path, tmp_path):
+    with big(path) as db:
+        db.put(b"a", value(1))
+        db.checkpoint(tmp_path / "copy")
+        db.put(b"a", value(2))
+        db.compact_range()
+        settle(db)
+        (name,) = vlogs(tmp_path / "copy")
+        assert not os.path.exists(os.path.join(path, name))
+    with big(tmp_path / "copy") as db:
+        assert db[b"a"] == value(1)
+        db.put(b"b", value(3))
+    assert lsmkv.verify(tmp_path / "copy").findings == []
+
+
+def test_dropping_a_keyspace_frees_its_value_logs(path):
+    with big(path) as db:
+        db.keyspace("users").put(b"a", value(1))
+        db.flush()
+        assert len(vlogs(path)) == 1
+        db.drop_keyspace("users")
+        db._versions.collect_garbage()
+        assert vlogs(path) == []
+
+
+def test_a_filter_rebuild_keeps_the_pointers(path):
+    with big(path) as db:
+        keep_still(db)
+        db.put(b"a", value(1))
+        db.flush()
+        db.set_options(bits_per_key=20)
+        db.rebuild_filters()
+        assert db[b"a"] == value(1)
+    with big(path) as db:
+        assert db[b"a"] == value(1)
+    assert lsmkv.verify(path).findings == []
+
+
+def test_a_reader_that_misses_a_value_log_is_mended_by_refresh(path):
+    with big(path, **TIGHT) as db:
+        keep_still(db)
+        first = overwrite(db, 1, keys=60)
+        db.flush()
+        with lsmkv.open(path, "r", max_open_files=8) as reader:
+            expected = overwrite(db, 4, keys=60)
+            db.flush()
+            db.compact_range()
+            settle(db)
+            raised = 0
+            for key, each in first.items():
+                try:
+                    assert reader[key] == each
+                except lsmkv.IOError as error:
+                    assert "refresh()" in str(error)
+                    raised += 1
+            assert raised
+            reader.refresh()
+            assert dict(reader.iterator()) == expected
+
+
+# Verify and repair ----------------------------------------------------------------------------------------------
+
+
+def damage(file, at=300):
+    with open(file, "r+b") as f:
+        f.seek(at)
+        f.write(b"damage")
+
+
+def test_verify_finds_a_damaged_value_of_a_table_and_of_a_log(path, tmp_path):
+    with big(path) as db:
+        db.put(b"a", value(1))
+        copy = crash(path, tmp_path)
+    for folder in (path, copy):
+        damage(last_value(folder)[0])
+        assert not lsmkv.verify(folder).ok
+
+
+def test_repair_without_a_manifest_finds_the_values(path):
+    with big(path, **TIGHT) as db:
+        keep_still(db)
+        expected = overwrite(db, 2)
+        db.flush()
+    for name in names(path):
+        if name.startswith(("MANIFEST", "CURRENT")):
+            os.unlink(os.path.join(path, name))
+    report = lsmkv.repair(path)
+    assert report.rebuilt and not report.losses
+    with big(path) as db:
+        assert dict(db.iterator()) == expected
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_repair_saves_the_values_of_the_other_value_logs(path, manifest):
+    with big(path) as db:
+        keep_still(db)
+        db.put(b"lost", value(1))
+        db.put(b"small", b"small")
+        db.flush()
+        lost, _ = last_value(path)
+        db.put(b"kept", value(2))
+        db.flush()
+    os.unlink(lost)
+    if not manifest:
+        os.unlink(os.path.join(path, "CURRENT"))
+        for name in names(path):
+            if name.startswith("MANIFEST"):
+                os.unlink(os.path.join(path, name))
+    assert lsmkv.repair(path).losses
+    with big(path) as db:
+        assert dict(db.iterator()) == {b"kept": value(2), b"small": b"small"}
+
+
+def test_repair_leaves_operations_out_whose_values_are_missing(path, tmp_path):
+    with big(path) as db:
+        db.put(b"a", b"small")
+        db.put(b"b", value(1), sync=True)
+        db.put(b"c", b"small")
+        copy = crash(path, tmp_path)
+    os.unlink(last_value(copy)[0])
+    with pytest.raises(lsmkv.CorruptionError):
+        big(copy)
+    report = lsmkv.repair(copy)
+    assert any("values are missing" in loss for loss in report.losses)
+    with big(copy) as db:
+        assert dict(db.iterator()) == {b"a": b"small", b"c": b"small"}
+
+
+def test_a_table_that_points_into_value_logs_is_not_ingested(path, tmp_path):
+    with big(path) as db:
+        db.put(b"a", value(1))
+        db.flush()
+        (table,) = [name for name in names(path) if name.endswith(".sst")]
+        with pytest.raises(ValueError, match="value logs"):
+            db.ingest([os.path.join(path, table)])
+
+
+def test_a_close_without_a_flush_keeps_the_value_logs_of_its_log(path):
+    db = big(path)
+    db.put(b"a", value(1))
+    db._shut(flush=False)
+    with big(path) as db:
+        assert db[b"a"] == value(1)
+
+
+def test_a_collection_merges_tables_of_l0_down():
+    use = ValueLogUse(7, 1, 1, 100, 164)
+    tables = [
+        TableMeta(number=n, size=10, entries=1, smallest=b"a", largest=b"b", max_seq=n, value_logs=(use,))
+        for n in (1, 2)
+    ]
+    version = Version().with_levels({0: tables})
+    plan = choose(version, lsmkv.Options(l0_compaction_trigger=4), hints=Hints(collect=frozenset({7})))
+    assert (plan.level, plan.output_level, len(plan.inputs)) == (0, 1, 2)
+    assert choose(version, lsmkv.Options(l0_compaction_trigger=4), hints=Hints(collect=frozenset({8}))) is None
