@@ -43,6 +43,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("memory-budget", "size", "memory for two write buffers and the block cache"),
     ("sync", "switch", "sync every write"),
     ("disable-wal", "switch", "write no log"),
+    ("keyspace", "text", "run in this named keyspace of lsmkv; peers have no such setting"),
     ("seed", "count", "seed of all keys and values"),
     ("distribution", "text", "of keys: uniform, zipf:0.99 or latest"),
     ("rate", "count", "writes per second in *whilewriting; 0: no limit"),

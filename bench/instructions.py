@@ -62,6 +62,16 @@ def _put(stack: ExitStack, path: Path) -> Operation:
     return run
 
 
+def _put_ttl(stack: ExitStack, path: Path) -> Operation:
+    db = stack.enter_context(lsmkv.open(path / "new"))
+
+    def run(count: int) -> None:
+        for key in [_key(i) for i in _draws(count, 1 << 40)]:
+            db.put(key, VALUE, ttl=3600)
+
+    return run
+
+
 def _write_batch(stack: ExitStack, path: Path) -> Operation:
     db = stack.enter_context(lsmkv.open(path / "new"))
 
@@ -124,6 +134,7 @@ def _seek(stack: ExitStack, path: Path) -> Operation:
 
 PATHS: dict[str, Callable[[ExitStack, Path], Operation]] = {
     "put": _put,
+    "put-ttl": _put_ttl,
     "batch-put": _write_batch,
     "get-memtable": _get_memtable,
     "get-row-cache": _get_row_cache,

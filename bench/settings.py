@@ -43,6 +43,7 @@ class Settings:
     memory_budget: int | None = None
     sync: bool = False
     disable_wal: bool = False
+    keyspace: str = ""
     seed: int = 20240601
     distribution: str = "uniform"
     rate: int = 0
@@ -130,6 +131,7 @@ NOT_PER_STEP = {
     "use_existing_db",
     "runs",
     "engine_options",
+    "keyspace",
     "num",
     "key_size",
     "seed",

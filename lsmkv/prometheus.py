@@ -75,6 +75,8 @@ PER_TREE = (
     _counter("row_hits", "Lookups answered by the row cache", lambda s: s.reads.row_hits),
     _gauge("memtable_bytes", "Bytes in the active memtable", lambda s: s.memtable.bytes),
     _gauge("memtable_immutable", "Memtables waiting for their flush", lambda s: s.memtable.immutable),
+    _gauge("live_bytes", "Keys and values in tables that are not expired", lambda s: s.expiry.live_bytes),
+    _gauge("expired_bytes", "Expired keys and values in tables", lambda s: s.expiry.expired_bytes),
     _counter("shadow_checks", "Negatives checked by a read", lambda s: s.shadow.checks),
     _counter("shadow_wrong", "Negatives found wrong", lambda s: s.shadow.wrong),
 )
@@ -100,6 +102,7 @@ WHOLE = (  # of all keyspaces
     _counter("compaction_in_bytes", "Bytes read by compactions", lambda s: s.compaction.bytes_in),
     _counter("compaction_out_bytes", "Bytes written by compactions", lambda s: s.compaction.bytes_out),
     _gauge("write_amplification", "Written per flushed byte", lambda s: s.compaction.write_amplification),
+    _counter("reclaimed_bytes", "Expired keys and values that were dropped", lambda s: s.expiry.reclaimed_bytes),
     _counter("slowdown_seconds", "Time writers were slowed", lambda s: s.stalls.slowdown_seconds),
     _counter("stop_seconds", "Time writers were stopped", lambda s: s.stalls.stop_seconds),
 )

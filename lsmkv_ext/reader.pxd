@@ -26,6 +26,9 @@ cdef class Reader(Dependent):
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
                          object default, bint fill_cache, bint expect_hit, uint64_t* expiry, bint with_value=*)
 
+# What `ttl` returns for a key with this expiry, or 0.
+cdef object seconds_left(uint64_t expiry, uint64_t now)
+
 
 cdef class SnapshotBase(Reader):
     cdef Reader source          # the database; the reference keeps it open

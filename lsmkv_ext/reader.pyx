@@ -244,6 +244,10 @@ cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys
 
 # --- the calls -------------------------------------------------------------------------------------------------------------
 
+cdef object seconds_left(uint64_t expiry, uint64_t now):
+    return None if expiry == 0 or expiry == MAX_EXPIRY else max(0, <int64_t>(expiry - now)) / 1000.0
+
+
 cdef class Reader(Dependent):
     """The calls that a database and its snapshots share."""
 
@@ -321,9 +325,7 @@ cdef class Reader(Dependent):
         if lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, MISSING, True, False,
                         &expiry, False) is MISSING:
             raise KeyError(key)
-        if expiry == 0 or expiry == MAX_EXPIRY:
-            return None
-        return max(0, <int64_t>(expiry - (self.held_now or clock_now(&self.handle.clock)))) / 1000.0
+        return seconds_left(expiry, self.held_now or clock_now(&self.handle.clock))
 
     def _on_seek_debt(self):
         """Hook, called in the reader's thread: seeks have searched the tables of L0 so often that merging them is cheaper."""

@@ -27,7 +27,8 @@ ctypedef struct Position:       # where the next entry of a tree went when the t
 cdef class TransactionBase(SnapshotBase):
     cdef Engine engine
     cdef WriteBatch batch       # None: nothing was written
-    cdef dict own               # (keyspace, key): value, or None if deleted
+    cdef dict own               # (keyspace, key): value, or None if deleted or expired
+    cdef dict own_expiries      # (keyspace, key): expiry of its last put, 0 if that asked for none
     cdef list own_ranges        # [(keyspace, start, stop)] deleted
     cdef list reads             # [(tree, key)]
     cdef list ranges            # [ReadRange]
@@ -41,7 +42,8 @@ cdef class TransactionBase(SnapshotBase):
     cdef int uncount(self) noexcept
     cdef int end(self) noexcept
     cdef int record(self, Tree tree, int op, bytes key, bytes value, uint64_t expiry) except -1
-    cdef object lookup(self, object key, object default, object keyspace)
+    cdef object lookup(self, object key, object default, object keyspace, uint64_t* expiry)
+    cdef uint64_t default_expiry(self, Tree tree) noexcept
     cdef bint pin_positions(self) except -1
     cdef bint unchanged(self) noexcept
     cdef bint range_changed(self, ReadRange span, list memtables) noexcept

@@ -1,6 +1,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, checked_key, refuse_value
@@ -16,7 +17,7 @@ from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.handle cimport handle_check
 from lsmkv_ext.read.read_state cimport ReadState
-from lsmkv_ext.reader cimport Reader, lookup_bytes
+from lsmkv_ext.reader cimport Reader, lookup_bytes, seconds_left
 from lsmkv_ext.store cimport Store
 
 from lsmkv_ext.errors import ClosedError, ConflictError, KeyspaceError
@@ -137,6 +138,7 @@ cdef class TransactionBase(SnapshotBase):
 
     def __cinit__(self):
         self.own = {}
+        self.own_expiries = {}
         self.own_ranges = []
         self.reads = []
         self.ranges = []
@@ -206,7 +208,7 @@ cdef class TransactionBase(SnapshotBase):
             return batch_add(&self.batch.b, tree.keyspace, op, key, len(key), NULL, 0, 0)
         return batch_add(&self.batch.b, tree.keyspace, op, key, len(key), value, len(value), expiry)
 
-    cdef object lookup(self, object key, object default, object keyspace):
+    cdef object lookup(self, object key, object default, object keyspace, uint64_t* expiry):
         cdef bytes k = as_bytes(key)
         cdef Tree tree
         cdef ReadState state
@@ -215,6 +217,8 @@ cdef class TransactionBase(SnapshotBase):
         if self.own or self.own_ranges:
             value = self.own.get((tree.keyspace, k), MISSING)
             if value is not MISSING:
+                if expiry != NULL and value is not None:
+                    expiry[0] = self.own_expiries[(tree.keyspace, k)] or self.default_expiry(tree)
                 return default if value is None else value
             for space, start, stop in self.own_ranges:
                 if space == tree.keyspace and <bytes>start <= k < <bytes>stop:
@@ -223,7 +227,10 @@ cdef class TransactionBase(SnapshotBase):
         self.check_live()
         state = state_of(self, tree)
         return lookup_bytes(self, state, self.held_seq, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, default, True, False,
-                            NULL)
+                            expiry)
+
+    cdef uint64_t default_expiry(self, Tree tree) noexcept:
+        return self.held_now + tree.default_ttl if tree.default_ttl else 0
 
     def get(self, key, default=None, *, keyspace=None):
         """Return the value of `key`, or `default` if it is missing. It sees the transaction's own writes.
@@ -233,7 +240,7 @@ cdef class TransactionBase(SnapshotBase):
         ...     tx.get(b"ada")
         b'1815'
         """
-        return self.lookup(key, default, keyspace)
+        return self.lookup(key, default, keyspace, NULL)
 
     def multi_get(self, keys, default=None, *, keyspace=None):
         """Return the values of several keys in their order, `default` for those that are missing.
@@ -242,16 +249,31 @@ cdef class TransactionBase(SnapshotBase):
         ...     tx.multi_get([b"ada", b"bob"])
         [None, None]
         """
-        return [self.lookup(key, default, keyspace) for key in keys]
+        return [self.lookup(key, default, keyspace, NULL) for key in keys]
+
+    def ttl(self, key, *, keyspace=None):
+        """Return the seconds from the start of the transaction until `key` expires, or None if it never does.
+
+        Raises `KeyError` if the key is missing.
+
+        >>> with db.transaction() as tx:
+        ...     tx.put(b"ada", b"token", ttl=60)
+        ...     tx.ttl(b"ada") >= 60
+        True
+        """
+        cdef uint64_t expiry = 0
+        if self.lookup(key, MISSING, keyspace, &expiry) is MISSING:
+            raise KeyError(key)
+        return seconds_left(expiry, self.held_now)
 
     def __getitem__(self, key):
-        value = self.lookup(key, MISSING, None)
+        value = self.lookup(key, MISSING, None, NULL)
         if value is MISSING:
             raise KeyError(key)
         return value
 
     def __contains__(self, key):
-        return self.lookup(key, MISSING, None) is not MISSING
+        return self.lookup(key, MISSING, None, NULL) is not MISSING
 
     def _read_range(self, keyspace):
         """A new range of the keys read, empty so far."""
@@ -281,7 +303,8 @@ cdef class TransactionBase(SnapshotBase):
         self.check_live()
         tree = self.tree if keyspace is None else tree_of(self, keyspace)
         self.record(tree, OP_PUT, k, v, expiry)
-        self.own[(tree.keyspace, k)] = v
+        self.own[(tree.keyspace, k)] = None if 0 < expiry <= self.held_now else v
+        self.own_expiries[(tree.keyspace, k)] = expiry
 
     def delete(self, key, *, keyspace=None):
         """Delete `key`. A missing key is no error.

@@ -28,7 +28,9 @@ class LsmkvEngine(PlyvelStyle):
         import lsmkv
 
         self.lib = lsmkv
-        self.db = lsmkv.open(self.path, **self._options(self.settings))
+        self.database = lsmkv.open(self.path, **self._options(self.settings))
+        name = self.settings.keyspace
+        self.db = self.database.keyspace(name) if name else self.database
         self.get = self.db.get
         self.put = self.db.put
         self.delete = self.db.delete
@@ -51,7 +53,7 @@ class LsmkvEngine(PlyvelStyle):
 
     def close(self) -> None:
         self.get = self.put = self.delete = self.multi_get = None  # type: ignore[assignment,method-assign]
-        self.db.close()
+        self.database.close()
 
     def mapping(self) -> dict[str, Any]:
         s = self.settings
@@ -63,6 +65,7 @@ class LsmkvEngine(PlyvelStyle):
             "blocks": f"{format_size(s.block_size)}, {s.compression}",
             "log": describe_log(s),
             "background jobs": 2,
+            **({"keyspace": s.keyspace} if s.keyspace else {}),
         }
         return {**common, **self.extra}
 

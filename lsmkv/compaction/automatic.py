@@ -68,14 +68,18 @@ class AutomaticCompaction:
         with self._versions.lock:
             if self._versions.engine.refusal is not None:
                 return None
-            pauses = [GARBAGE_INTERVAL if self._versions.waiting_for_readers else None, self._idle_in(), self._expiry_in()]
+            pauses = [
+                GARBAGE_INTERVAL if self._versions.waiting_for_readers else None,
+                self._idle_in(),
+                self._expiry_in(),
+            ]
             return min((pause for pause in pauses if pause is not None and pause > 0.0), default=None)
 
     def _expiry_in(self) -> float | None:
-        """Seconds until enough entries of a table are expired for a plan, but not so long that the timer overflows; None
-        if that will not happen.
+        """Seconds until enough entries of a table are expired for a plan, at most LONGEST_PAUSE, which keeps the timer
+        from overflowing; None if that will not happen.
         """
-        now = self._read_hints().now
+        now = self._tree.judge_time()
         moment = next_expiry(self._tree.current, now) if now else None
         return None if moment is None else min((moment - now) / 1000, LONGEST_PAUSE)
 

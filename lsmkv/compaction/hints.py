@@ -33,7 +33,7 @@ class ReadHints:
             self._debt.due(version, options),
             frozenset(number for number, (_, whole) in known.items() if whole),
             {number: size for number, (size, _) in known.items()},
-            self._tree.versions.judge_time(any(f.expiring for f in version.files())),
+            self._tree.judge_time(),
             self._tree.versions.values_to_collect(),
         )
 

@@ -210,7 +210,9 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
     scores = level_scores(version, options)
     full = [level for level, score in enumerate(scores) if score > 1 or (level == 0 and score == 1)]
     for level in sorted(full, key=lambda level: -scores[level]):
-        yield _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level, hints.now)
+        yield (
+            _pick_l0(version, options, taken) if level == 0 else _pick_level(version, options, taken, level, hints.now)
+        )
     yield _pick_tombstones(version, options, taken, hints.now)
     yield _pick_bottom_tombstones(version, options, taken, hints.now)
     yield _pick_seek_heavy(version, options, taken, hints)

@@ -44,7 +44,7 @@ def stats(work: TreeWork, background: Counters) -> Stats:
         }
         infos = tree.filter_infos()
     owed = policy.debts(version, work.jobs.policy(version), infos, versions.state.seed)
-    now = versions.judge_time(any(f.expiring for f in version.files()))
+    now = tree.judge_time()
     tables = [
         table_info(level, f, infos[f.number], owed.get(f.number), now)
         for level, files in enumerate(version.levels)

@@ -53,6 +53,10 @@ class StoredTree:
     def current(self) -> Version:
         return self.state.version
 
+    def judge_time(self) -> int:
+        """The time by which plans judge expiries; 0 if no table has one."""
+        return self.versions.judge_time(any(f.expiring for f in self.current.files()))
+
     @property
     def options(self) -> Options:
         """The options of the database, with those given for the keyspace."""

@@ -26,7 +26,8 @@ from lsmkv_ext.port.status cimport ST_OK
 
 
 def build_block(entries, restart_interval=8):
-    """Returns the raw bytes of a block of these (key, value, seq, kind, hash), which come in key order. An expiry is part of the value."""
+    """Returns the raw bytes of a block of these (key, value, seq, kind, hash), which come in key order. A value starts with its
+    expiry if the kind says so."""
     cdef BlockBuilder bb
     cdef bytes key, value
     block_builder_init(&bb, restart_interval)

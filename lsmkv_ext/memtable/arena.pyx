@@ -1,14 +1,15 @@
 from libc.stdlib cimport free, malloc
 
 from lsmkv_ext.port.atomics cimport lsm_store_ptr
-from lsmkv_ext.port.pages cimport lsm_pages_alloc, lsm_pages_free
+from lsmkv_ext.port.pages cimport lsm_map_large, lsm_unmap_pages
 
 
 cdef ArenaChunk* chunk_new(size_t capacity) noexcept nogil:
     cdef ArenaChunk* chunk = <ArenaChunk*>malloc(sizeof(ArenaChunk))
     if chunk == NULL:
         return NULL
-    chunk.base = <char*>lsm_pages_alloc(capacity)
+    # Not from the heap: the pages that an idle keyspace does not write to take no memory.
+    chunk.base = <char*>lsm_map_large(capacity)
     if chunk.base == NULL:
         free(chunk)
         return NULL
@@ -22,7 +23,7 @@ cdef void chunks_free(ArenaChunk* first) noexcept nogil:
     cdef ArenaChunk* after
     while first != NULL:
         after = first.next
-        lsm_pages_free(first.base, first.capacity)
+        lsm_unmap_pages(first.base, first.capacity)
         free(first)
         first = after
 

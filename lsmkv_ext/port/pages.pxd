@@ -71,10 +71,12 @@ cdef extern from * nogil:
         return at;
     }
 
+    static inline void* lsm_map_large(size_t n) {
+        return n >= LSM_HUGE_PAGE ? lsm_map_aligned(n, LSM_HUGE_PAGE) : lsm_map_pages(n);
+    }
+
     static inline void* lsm_pages_alloc(size_t n) {
-        if (n >= LSM_HUGE_PAGE) return lsm_map_aligned(n, LSM_HUGE_PAGE);
-        if (n >= LSM_PAGES_MAPPED) return lsm_map_pages(n);
-        return calloc(n ? n : 1, 1);
+        return n >= LSM_PAGES_MAPPED ? lsm_map_large(n) : calloc(n ? n : 1, 1);
     }
 
     static inline void* lsm_lines_alloc(size_t n) {
@@ -96,7 +98,9 @@ cdef extern from * nogil:
     void* lsm_map_pages(size_t n) noexcept
     # The same, aligned to a power of two of at least a page and advised to huge pages.
     void* lsm_map_aligned(size_t n, size_t alignment) noexcept
-    void lsm_unmap_pages(void* p, size_t n) noexcept
+    # The same; from 2 MiB on aligned to and advised to huge pages.
+    void* lsm_map_large(size_t n) noexcept
+    void lsm_unmap_pages(void* p, size_t n) noexcept        # of these three
     void lsm_madvise_huge(void* p, size_t n) noexcept
     void lsm_madvise_huge_within(void* p, size_t n) noexcept    # the whole huge pages in p[:n]
 

@@ -12,6 +12,8 @@ cdef enum:
     SLOT_SIZE = 24
     STORE_INTERVAL = 1000       # ms
 
+cdef uint64_t LAST_TIME = (<uint64_t>1 << 62) - 1       # the largest expiry is 2^62 and never passes
+
 
 cdef SlotLayout layout() noexcept nogil:
     cdef SlotLayout out
@@ -39,6 +41,7 @@ cdef void store(ClockC* clock, uint64_t now) noexcept nogil:
 
 cdef void clock_advance(ClockC* clock, uint64_t now) noexcept nogil:
     cdef uint64_t latest = lsm_load64(&clock.latest)
+    now = min(now, LAST_TIME)
     while latest < now and not lsm_cas64(&clock.latest, latest, now):
         latest = lsm_load64(&clock.latest)
 
@@ -47,6 +50,7 @@ cdef uint64_t clock_now(ClockC* clock) noexcept nogil:
     cdef uint64_t now = lsm_wall_ms() if clock.manual == NULL else lsm_load64(&clock.manual.now)
     cdef uint64_t latest = lsm_load64(&clock.latest)
     cdef uint64_t stored
+    now = min(now, LAST_TIME)
     if latest >= now:
         return latest
     clock_advance(clock, now)
@@ -93,12 +97,12 @@ cdef void unref(ManualTime* manual) noexcept:
 
 
 def stored_clock(bytes page not None):
-    """Return the time in the bytes of a SYNCED file, in milliseconds; 0 if there is none."""
+    """Return the time in the bytes of a SYNCED file, in milliseconds; 0 if there is none, or an impossible one."""
     cdef SlotLayout slots = layout()
     cdef SyncSlot newest
     if len(page) < SLOT_B + SLOT_SIZE or not slots_newest(&slots, page, &newest):
         return 0
-    return newest.synced
+    return newest.synced if newest.synced <= LAST_TIME else 0
 
 
 def encode_clock(uint64_t now):

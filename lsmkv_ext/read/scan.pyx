@@ -171,8 +171,8 @@ cdef inline bint has_ended(ScanC* s, const Entry* e) noexcept nogil:
 
 
 cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:
-    """Moves past a deleted or expired entry. Every SKIP_EVERY-th time it skips all that the same range tombstone deletes: a skip seeks in
-    every source, which costs more than a few steps."""
+    """Moves past a deleted or expired entry. Every SKIP_EVERY-th time it skips all that the same range tombstone deletes: a skip
+    seeks in every source, which costs more than a few steps."""
     cdef RangeTombstone r
     cdef bint skip
     s.dead += 1

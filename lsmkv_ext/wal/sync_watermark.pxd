@@ -1,5 +1,5 @@
-# The file SYNCED: how much of the active log is known to be on disk. Byte grid: docs/format.md. Its page also has the slots of the
-# clock that judges expiries (port/wall_clock).
+# The file SYNCED: how much of the active log is known to be on disk. Byte grid: docs/format.md. Its page also has the slots of
+# the clock that judges expiries (port/wall_clock).
 #
 # After each fdatasync of the log its writer stores the watermark into a mapped page, which is never synced. The watermark
 # survives a killed process. After a power cut it may lag behind, but it is never ahead. In the head page of the log, it would

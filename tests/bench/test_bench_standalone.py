@@ -1,4 +1,4 @@
-"""filter_kernel, filter_tree, counters_cost and instructions at a small size. No test depends on a time."""
+"""filter_kernel, filter_tree, counters_cost, features and instructions at a small size. No test depends on a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lsmkv
-from lsmkv_bench import counters_cost, filter_kernel, filter_tree, instructions
+from lsmkv_bench import counters_cost, features, filter_kernel, filter_tree, instructions
 from lsmkv_bench.standalone import best_in_turns
 
 
@@ -97,3 +97,16 @@ def test_unknown_path_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         instructions.main(["--paths", "put,gte"])
     assert "unknown path 'gte'" in capsys.readouterr().err
+
+
+def test_the_cost_of_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("KEYS", 2000), ("PORTION", 50), ("PORTIONS", 2)):
+        monkeypatch.setattr(features, name, value)
+    found = features.measure(tmp_path, keyspaces=5, rounds=1)
+    figures = [*found["get_ns"].values(), *found["put_ns"].values(), *found["update_ns"].values()]
+    assert len(figures) == 6 and all(figure > 0 for figure in figures)
+    assert found["keyspaces"]["count"] == 5 and found["keyspaces"]["open_ms"] > 0
+    features.show(found)
+    assert "in a named keyspace" in capsys.readouterr().out

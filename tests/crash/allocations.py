@@ -12,8 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import lsmkv
 from lsmkv.compaction import automatic
+from lsmkv.recovery import open_writer
 
 from .allocfault import CONTROLS
+from .expiries import LONG, PAST
 
 Model = dict[bytes, bytes]
 HANG = 30  # seconds
@@ -269,6 +271,111 @@ class ReadOnly(Scenario):
             self.expect("a refreshed handle", list(reader.items()), self.items)
 
 
+class Expiry(Scenario):
+    """Entries that expire in the far future, and entries that are expired and hide older ones."""
+
+    def write(self, generation: int) -> None:
+        super().write(generation)
+        for i in range(0, 400, 5):
+            key = b"k%04d" % i
+            if (i // 5 + generation) % 2:
+                self.model[key] = b"expires %d-%d" % (generation, i)
+                self.db.put(key, self.model[key], ttl=LONG)
+            else:
+                self.model.pop(key, None)
+                self.db.put(key, b"expired", expire_at=PAST)
+
+    def setup(self) -> None:
+        super().setup()
+        keys = [b"k%04d" % (i * 7 % 500) for i in range(40)]
+        self.steps = [
+            step
+            for i, key in enumerate(keys)
+            for step in (
+                Step(partial(self.db.put, key, b"kept %d" % i, ttl=LONG), {key: b"kept %d" % i}),
+                Step(partial(self.db.touch, key, LONG)),
+                Step(partial(self.db.put, key + b"x", b"", expire_at=PAST), {key + b"x": None}),
+            )
+        ]
+        self.steps += [Step(self.db.flush), Step(self.db.compact_range), Step(partial(self.look, sorted(keys)))]
+
+    def look(self, keys: list[bytes]) -> None:
+        self.expect("a TTL is lost", all(self.db.ttl(key) for key in keys), True)
+
+
+class FirstExpiry(Scenario):
+    """The first expiry in a database of format 1 upgrades it."""
+
+    def setup(self) -> None:
+        latest = open_writer.LATEST_FORMAT
+        open_writer.LATEST_FORMAT = 1
+        try:
+            super().setup()
+        finally:
+            open_writer.LATEST_FORMAT = latest
+        assert self.db._versions.state.format_version == 1
+        self.steps = [Step(partial(self.db.put, b"k", b"v", ttl=LONG), {b"k": b"v"})]
+
+
+class Transactions(Scenario):
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        for number in range(8):
+            changes: dict[bytes, bytes | None] = {b"k%04d" % (number * 9): b"by transaction %d" % number}
+            changes[b"k%04d" % (number * 9 + 1)] = None
+            self.steps.append(Step(partial(self.transact, changes), changes))
+        self.steps.append(Step(partial(self.db.append, b"appended", b"a"), {b"appended": b"a"}))
+        self.steps.append(Step(partial(self.db.append, b"appended", b"b"), {b"appended": b"ab"}))
+        self.steps.append(Step(partial(self.db.pop, b"appended"), {b"appended": None}))
+
+    def transact(self, changes: Mapping[bytes, bytes | None]) -> None:
+        with self.db.transaction() as tx:
+            for key, value in changes.items():
+                tx.get(key)
+                if value is None:
+                    tx.delete(key)
+                else:
+                    tx.put(key, value, ttl=LONG)
+            list(tx.items(b"k01", b"k02"))
+
+
+class Keyspaces(Scenario):
+    """Batches that go to all keyspaces, while keyspaces come and go."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.steps = [
+            Step(partial(self.create, "first")),
+            *(
+                Step(partial(self.both, b"k%04d" % i, b"both %d" % i), {b"k%04d" % i: b"both %d" % i})
+                for i in range(20)
+            ),
+            Step(self.db.flush),
+            Step(partial(self.create, "second")),
+            *(Step(partial(self.both, b"k%04d" % i, b"b %d" % i), {b"k%04d" % i: b"b %d" % i}) for i in range(10, 30)),
+            Step(partial(self.db.drop_keyspace, "second")),
+            Step(partial(self.both, b"last", b"1"), {b"last": b"1"}),
+        ]
+
+    def create(self, name: str) -> None:
+        self.db.keyspace(name, bits_per_key=12)
+
+    def both(self, key: bytes, value: bytes) -> None:
+        with self.db.write_batch() as batch:
+            batch.put(key, value)
+            for name in self.db.keyspaces():
+                batch.put(key, value, keyspace=self.db.keyspace(name))
+
+    def check_rest(self) -> None:
+        """What a keyspace holds of a batch, the database holds too."""
+        for name in self.db.keyspaces():
+            space = self.db.keyspace(name)
+            for key, value in space.items():
+                self.expect(f"{name} has another {key!r}", self.db.get(key), value)
+                self.expect(f"a get in {name} differs", space.get(key), value)
+
+
 SCENARIOS: dict[str, type[Scenario]] = {
     "open": Open,
     "put": Put,
@@ -284,6 +391,10 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "reads": Reads,
     "read-only": ReadOnly,
     "close": Close,
+    "expiry": Expiry,
+    "first expiry": FirstExpiry,
+    "transactions": Transactions,
+    "keyspaces": Keyspaces,
 }
 
 

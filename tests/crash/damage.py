@@ -1,7 +1,8 @@
 """Damaged files: every byte flipped, every file cut short and zeroed from every offset.
 
-A small database with tables on two levels, a live log, several manifest records and known contents is
-copied as it is on disk while open (all of it synced). Each trial damages one file of a copy and opens it.
+A small database with tables on two levels, a live log, several manifest records, a second keyspace, expiries
+and known contents is copied as it is on disk while open (all of it synced). Each trial damages one file of a
+copy and opens it.
 Allowed: a refused open that changes nothing, right answers, and errors that say "corrupt". Never a wrong
 answer, a key that is silently gone, a crash, or a hang.
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import lsmkv
+
+from .expiries import TAG, expire, keep
 
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 64 << 10,
@@ -41,18 +44,35 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
                 wanted[b"key%04d" % n] = value = b"%s %d " % (text, n) * 3
                 db.put(b"key%04d" % n, value)
 
+        def put_expiring(first: int, text: bytes) -> None:
+            """One that expires in the far future, and one that is expired and hides what was there before."""
+            wanted[b"key%04d" % first] = value = TAG + text
+            keep(db, b"key%04d" % first, value)
+            wanted.pop(b"key%04d" % (first + 1), None)
+            expire(db, b"key%04d" % (first + 1), text)
+
+        side = db.keyspace("side")
         put(0, 60, 1, b"bottom")
+        put_expiring(9, b"bottom")
         db.flush()
         db.compact_range()
         put(0, 60, 3, b"upper")
         for n in range(1, 60, 7):
             db.delete(b"key%04d" % n)
-            wanted.pop(b"key%04d" % n)
+            wanted.pop(b"key%04d" % n, None)
         db.delete_range(b"key0050", b"key0053")
         for n in (50, 51, 52):
             wanted.pop(b"key%04d" % n, None)
+        put_expiring(20, b"upper")
+        for n in range(10):
+            side.put(b"key%04d" % n, b"side %d" % n)
         db.flush()
         put(0, 60, 11, b"log")
+        put_expiring(30, b"log")
+        with db.write_batch() as batch:
+            batch.put(b"key0066", b"both")
+            batch.put(b"key0066", b"both", keyspace=side)
+        wanted[b"key0066"] = b"both"
         put(60, 66, 1, b"log only")
         db.sync()
         shutil.copytree(folder, image, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
@@ -186,6 +206,18 @@ class Trial:
                 continue
             if got != self.wanted.get(key):
                 return f"get({key!r}) is {got!r}, not {self.wanted.get(key)!r}"
+        return self._read_side(db) or self._scan(db)
+
+    def _read_side(self, db: Any) -> str | None:
+        """A batch over two keyspaces is there in both. The others of the second keyspace are in a table."""
+        try:
+            found = dict(db.keyspace("side", create=False).items())
+        except lsmkv.CorruptionError:
+            return None
+        wanted = {**{b"key%04d" % n: b"side %d" % n for n in range(10)}, b"key0066": b"both"}
+        return None if found == wanted else f"the second keyspace holds {found!r}"
+
+    def _scan(self, db: Any) -> str | None:
         right = sorted(self.wanted.items())
         for reverse in (False, True):
             found, whole = scan(db, reverse)

@@ -11,6 +11,7 @@ import lsmkv
 from . import oracle
 from .iofault import SYNCS, Action
 from .load import Load, write
+from .spread import open_spread
 from .writing import arm, open_database
 
 
@@ -38,7 +39,7 @@ def write_with_fault(
     load = Load(seed, Path(book_path).name.encode() + b":", keys=100, sync_every=5)
     raised: list[str] = []
     try:
-        db = lsmkv.open(folder, **options)
+        db = open_spread(folder, **options)
     except (lsmkv.Error, OSError) as error:
         return {"opened": False, "raised": [repr(error)], "hits": control.hits(), "calls": control.calls()}
     for number in range(count):

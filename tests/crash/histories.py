@@ -29,6 +29,7 @@ from typing import Any
 import lsmkv
 
 from .history_operations import KEYS, MAINTENANCE, OPERATIONS, SLOW, seen
+from .history_transactions import SIDE, seen_in_side
 from .iofault import DISK_FAULTS, Action, Control
 from .linearizability import Op, Round, check_rounds, describe
 from .random_options import draw
@@ -143,6 +144,7 @@ class World:
             self.faults = None
         self._options = {"wal": [wal]}
         self.db: Any = None
+        self.side: Any = None  # a second keyspace
         self._open()
         if self.can_sync:
             self.reader = lsmkv.open(self._path, "r")
@@ -159,7 +161,8 @@ class World:
         return self.folder / "db"
 
     def _open(self) -> None:
-        self.db = lsmkv.open(self._path, **draw(self.rng, self.rng.random() < 0.25, **self._options))
+        db = lsmkv.open(self._path, **draw(self.rng, self.rng.random() < 0.25, **self._options))
+        self.db, self.side = db, db.keyspace(SIDE)
 
     # Errors
 
@@ -219,13 +222,16 @@ class World:
     def _finish_round(self, settled: bool = False) -> None:
         end = Op("end", -1, next(self.clock))
         try:
-            end.reads.extend(seen(self.db.items()))
+            end.reads.extend(self._whole())
         except lsmkv.Error as error:
             self.raised("end", error)
             self.faults.disarm()
-            end.reads.extend(seen(self.db.items()))
+            end.reads.extend(self._whole())
         end.responded = next(self.clock)
         self.rounds.append(Round([*self.ops, end], settled))
+
+    def _whole(self) -> list[tuple[bytes, int]]:
+        return [*seen(self.db.items()), *seen_in_side(self.side.items())]
 
     def _fail_something(self) -> None:
         assert self.faults

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import lsmkv
 
+from . import expiries
 from .linearizability import ABSENT
 from .random_options import draw_live
 
@@ -63,6 +64,10 @@ def tag_of(value: bytes | None) -> int:
     return int(head) if head.isdigit() and value_of(int(head)) == value else NOWHERE
 
 
+def seen_by_key(keys: Iterable[bytes], values: Iterable[bytes | None]) -> list[tuple[bytes, int]]:
+    return [(key, tag_of(value)) for key, value in zip(keys, values, strict=True)]
+
+
 def seen(entries: Iterable[tuple[bytes, bytes]], keys: Iterable[bytes] = KEYS) -> list[tuple[bytes, int]]:
     """What a scan over all of `keys` says about each of them. Other keys are ballast."""
     found = dict(entries)
@@ -77,6 +82,21 @@ def put(worker: Worker) -> None:
     key, tag, sync = worker.key(), worker.tag(), worker.sync()
     with worker.call("put", {key: tag}):
         worker.db.put(key, value_of(tag), sync=sync)
+
+
+@operation(4)
+def put_with_ttl(worker: Worker) -> None:
+    key, tag, sync = worker.key(), worker.tag(), worker.sync()
+    with worker.call("put_with_ttl", {key: tag}):
+        expiries.keep(worker.db, key, value_of(tag), sync=sync)
+
+
+@operation(4)
+def put_expired(worker: Worker) -> None:
+    """A delete to every reader."""
+    key, tag, sync = worker.key(), worker.tag(), worker.sync()
+    with worker.call("put_expired", {key: ABSENT}):
+        expiries.expire(worker.db, key, value_of(tag), sync=sync)
 
 
 @operation(6)
@@ -119,7 +139,7 @@ def ingest(worker: Worker) -> None:
             if written == ABSENT:
                 table.delete(key)
             else:
-                table.put(key, value_of(tag))
+                table.put(key, value_of(tag), ttl=expiries.LONG if tag % 3 == 0 else None)
     with worker.call("ingest", writes):
         worker.db.ingest([path], move=worker.rng.random() < 0.5)
     path.unlink(missing_ok=True)
@@ -145,7 +165,7 @@ def get(worker: Worker) -> None:
 def multi_get(worker: Worker) -> None:
     keys = worker.keys()
     with worker.call("multi_get") as op:
-        op.reads.extend((key, tag_of(value)) for key, value in zip(keys, worker.db.multi_get(keys), strict=True))
+        op.reads.extend(seen_by_key(keys, worker.db.multi_get(keys)))
 
 
 @operation(6)
@@ -188,7 +208,7 @@ def read_snapshot(worker: Worker) -> None:
         op.reads.append((key, tag_of(taken.get(key))))
     elif roll < 0.8:
         keys = worker.keys()
-        op.reads.extend((key, tag_of(value)) for key, value in zip(keys, taken.multi_get(keys), strict=True))
+        op.reads.extend(seen_by_key(keys, taken.multi_get(keys)))
     else:
         keys = worker.span()
         op.reads.extend(seen(taken.items(keys[0], keys[-1] + b"\0", reverse=roll < 0.9), keys))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
+from .expiries import TAG, expire, keep
 from .oracle import Batch
 
 # Small buffers and files, so that a few hundred writes flush, compact and rotate logs many times.
@@ -38,8 +40,11 @@ class Load:
     def _put(self) -> tuple[bytes, ...]:
         # The count makes each value its own, so that a stale answer cannot pass for a fresh one.
         self._count += 1
-        head = b"%x.%x." % (self._count, self._rng.getrandbits(32))
-        return (b"p", self._key(), head + self._rng.randbytes(self._rng.randrange(300)))
+        value = b"%x.%x." % (self._count, self._rng.getrandbits(32)) + self._rng.randbytes(self._rng.randrange(300))
+        roll = self._rng.random()
+        if roll < 0.15:
+            return (b"t", self._key(), TAG + value)
+        return (b"x" if roll < 0.22 else b"p", self._key(), value)
 
     def next(self) -> tuple[Batch, bool]:
         roll = self._rng.random()
@@ -59,12 +64,30 @@ class Load:
 
 
 def write(db: Any, batch: Batch, sync: bool) -> None:
-    """Carries out one batch: by the plain calls where it is a single edit."""
+    """Carries out one batch: by the plain calls where it is a single edit, and some by a transaction."""
     if len(batch) == 1:
         kind, *parts = batch[0]
-        call = {b"p": db.put, b"d": db.delete, b"r": db.delete_range}[kind]
-        call(*parts, sync=sync)
+        _call(db, kind)(*parts, sync=sync)
+        return
+    if len(batch) % 3 == 0:
+        _write_in_transaction(db, batch, sync)
         return
     with db.write_batch(sync=sync) as out:
         for kind, *parts in batch:
-            {b"p": out.put, b"d": out.delete, b"r": out.delete_range}[kind](*parts)
+            _call(out, kind)(*parts)
+
+
+def _write_in_transaction(db: Any, batch: Batch, sync: bool) -> None:
+    """It never conflicts: nobody else writes these keys."""
+    with db.transaction() as tx:
+        for kind, *parts in batch:
+            tx.get(parts[0])
+            _call(tx, kind)(*parts)
+        tx.commit(sync=sync)
+
+
+def _call(target: Any, kind: bytes) -> Any:
+    """The call of a database or a batch for one kind of edit."""
+    if kind in (b"t", b"x"):
+        return partial(keep if kind == b"t" else expire, target)
+    return {b"p": target.put, b"d": target.delete, b"r": target.delete_range}[kind]

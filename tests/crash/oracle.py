@@ -15,8 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-Edit = tuple[bytes, ...]  # (b"p", key, value) | (b"d", key) | (b"r", start, stop)
+# (b"p", key, value) | (b"d", key) | (b"r", start, stop), (b"t", key, value): a put that expires in the far future, and
+# (b"x", key, value): one that is expired already.
+Edit = tuple[bytes, ...]
 Batch = list[Edit]
+PUTS = (b"p", b"t")
 
 _HEAD = struct.Struct("<IIcIB")  # crc, length of the body, kind, batch number, sync
 _PART = struct.Struct("<I")
@@ -27,9 +30,9 @@ def apply(model: dict[bytes, bytes], batch: Batch) -> None:
     """What a batch does to a plain dict."""
     for edit in batch:
         match edit:
-            case (b"p", key, value):
+            case (b"p" | b"t", key, value):
                 model[key] = value
-            case (b"d", key):
+            case (b"d", key) | (b"x", key, _):
                 model.pop(key, None)
             case (b"r", start, stop):
                 for key in [k for k in model if start <= k < stop]:
@@ -264,7 +267,7 @@ def _touch(entry: Entry, known: Mapping[bytes, None], allowed: dict, writer: dic
         if edit[0] == b"r":
             outcome.update({k: None for k in {*known, *outcome} if edit[1] <= k < edit[2]})
         else:
-            outcome[edit[1]] = edit[2] if edit[0] == b"p" else None
+            outcome[edit[1]] = edit[2] if edit[0] in PUTS else None
     for key, value in outcome.items():
         if entry.certain:
             allowed[key] = {value}
@@ -275,8 +278,8 @@ def _touch(entry: Entry, known: Mapping[bytes, None], allowed: dict, writer: dic
 
 def _half_done(entry: Entry, found: Mapping[bytes, bytes], writer: Mapping[bytes, int]) -> list[str]:
     """Puts of distinct values say whether the batch is there; keys written again later say nothing."""
-    last = {edit[1]: edit[2] for edit in entry.batch if edit[0] == b"p"}
-    if any(edit[0] != b"p" for edit in entry.batch):
+    last = {edit[1]: edit[2] for edit in entry.batch if edit[0] in PUTS}
+    if any(edit[0] not in PUTS for edit in entry.batch):
         return []
     there = {found.get(key) == value for key, value in last.items() if writer[key] == entry.number}
     return [f"batch {entry.number} is half there"] if len(there) > 1 else []

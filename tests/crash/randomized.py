@@ -31,6 +31,7 @@ from lsmkv.options import MAX_LEVELS
 from lsmkv.recovery import replay
 
 from . import oracle
+from .expiries import TAG, expire, keep
 from .iofault import CHANGES, DISK_FAULTS, Action, Control
 from .load import PIECES
 from .metamorphic import Generator, Model, Operation, Store
@@ -50,15 +51,33 @@ class Operations(Generator):
     weights = Generator.weights | {
         "put": 45, "ingest": 0.2, "clear": 0.03, "set_options": 0.5, "reader": 0.3, "fail": 0.3,
         "reopen": 0.3, "compact": 0.3, "checkpoint": 0.1,
+        # The clock of a session ends with it, so no entry may depend on it.
+        "put_for": 0, "wait": 0, "keep": 6, "expire": 3,
     }  # fmt: skip
 
     def value(self) -> bytes:
         # Sessions count from one each; their values must differ all the same.
         return super().value() + b"%x" % self._rng.getrandbits(40)
 
+    def _keep(self):
+        return self.key(), TAG + self.value()
+
+    def _expire(self):
+        return self.key(), self.value()
+
+    def _edit(self):
+        roll = self._rng.random()
+        if roll < 0.2:
+            return ("keep", *self._keep()) if roll < 0.12 else ("expire", *self._expire())
+        return super()._edit()
+
     def _ingest(self):
-        keys = sorted({self.key() for _ in range(self._rng.randrange(1, 40))})
-        return ([("put", key, self.value()) if self._rng.random() < 0.8 else ("delete", key) for key in keys],)
+        names = self._rng.choices(["put", "keep", "expire", "delete"], [5, 2, 1, 2], k=self._rng.randrange(1, 40))
+        keys = sorted({self.key() for _ in names})
+        return ([self._edit_of(name, key) for name, key in zip(names, keys, strict=False)],)
+
+    def _edit_of(self, name, key):
+        return (name, key) if name == "delete" else (name, key, (TAG if name == "keep" else b"") + self.value())
 
     def _set_options(self):
         return (self._rng.getrandbits(32),)
@@ -78,6 +97,12 @@ class Expected(Model):
         super().__init__()
         self.data.update(data)
         self._log = log
+
+    def keep(self, key, value):
+        self.put(key, value)
+
+    def expire(self, key, value):
+        self.delete(key)
 
     def ingest(self, edits):
         self.batch(edits)
@@ -103,12 +128,21 @@ class Database(Store):
     def _draw(self) -> dict[str, Any]:
         return draw(self._rng, self._deep, wal=self._wal)
 
+    def keep(self, key, value):
+        keep(self.db, key, value)
+
+    def expire(self, key, value):
+        expire(self.db, key, value)
+
+    def batch(self, edits):
+        with self.db.write_batch() as out:
+            write_edits(out, edits)
+
     def ingest(self, edits):
         path = self.path.with_name("ingested.sst")
         path.unlink(missing_ok=True)
         with lsmkv.SSTWriter(path) as table:
-            for name, *arguments in edits:
-                getattr(table, name)(*arguments)
+            write_edits(table, edits)
         self.db.ingest([path])
 
     def clear(self):
@@ -146,7 +180,16 @@ class Database(Store):
         self.db.close()
 
 
-EDITS = {"put": b"p", "delete": b"d", "delete_range": b"r"}
+def write_edits(target: Any, edits: Iterable[tuple[Any, ...]]) -> None:
+    """Adds the edits to a batch or a table."""
+    for name, *arguments in edits:
+        if name in ("keep", "expire"):
+            (keep if name == "keep" else expire)(target, *arguments)
+        else:
+            getattr(target, name)(*arguments)
+
+
+EDITS = {"put": b"p", "delete": b"d", "delete_range": b"r", "keep": b"t", "expire": b"x"}
 
 
 def edits_of(operation: Operation) -> oracle.Batch | None:

@@ -13,6 +13,7 @@ from lsmkv.compaction.flush import Flusher
 
 from . import oracle, trace
 from . import replay as crash_states
+from .expiries import lost_expiry
 from .iofault import Op
 from .load import PIECES, Load, write
 from .spread import open_spread
@@ -165,7 +166,7 @@ def try_crash(crash: crash_states.Crash, place: Path, options: dict[str, Any], j
     try:
         with open_spread(place, **options) as db:
             found = dict(db.items())
-            wrong = judge.problem(crash, found)
+            wrong = judge.problem(crash, found) or lost_expiry(db, found)
             db.put(b"after", b"crash")
         with open_spread(place, **options) as db:
             again = dict(db.items())

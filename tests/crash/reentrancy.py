@@ -21,6 +21,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import lsmkv
@@ -45,6 +46,7 @@ CLASSES: dict[str, type] = {
     "SSTWriter": lsmkv.SSTWriter,
     "SSTReader": lsmkv.SSTReader,
     "BlockedBloom": lsmkv.BlockedBloom,
+    "ManualClock": lsmkv.ManualClock,
 }
 # Plain data: nothing in them can be closed.
 DATA = {"Explain", "Options", "RepairReport", "Report", "Stats"}
@@ -58,6 +60,8 @@ OPTIONS: dict[str, Any] = {
 }
 KEYS = [b"k%03d" % i for i in range(200)]
 SIDE = "side"  # a keyspace
+LONG = 1e11  # a TTL in seconds that never ends
+PAST = 1  # an expiry in seconds that was over before anything began
 HANG = 50.0  # seconds; then the tracebacks of all threads are printed
 
 Case = Callable[["Trial"], object]
@@ -129,6 +133,40 @@ class Number(Argument[int]):
         return self.take()
 
 
+class Seconds(Argument[float]):
+    def __float__(self) -> float:
+        return self.take()
+
+    def __mul__(self, other: float) -> float:
+        return self.take() * other
+
+    __radd__ = __mul__
+
+
+class Span(timedelta):
+    """Acts when it is converted to seconds."""
+
+    trial: Trial
+
+    def total_seconds(self) -> float:
+        self.trial.act()
+        return super().total_seconds()
+
+
+class Moment(datetime):
+    """Acts when it is asked for its time zone, and when it is converted to seconds."""
+
+    trial: Trial
+
+    def utcoffset(self) -> timedelta | None:
+        self.trial.act()
+        return super().utcoffset()
+
+    def timestamp(self) -> float:
+        self.trial.act()
+        return super().timestamp()
+
+
 class FsPath(Argument[str]):
     def __fspath__(self) -> str:
         return self.take()
@@ -174,7 +212,9 @@ class Trial:
         self.target: Any = None
         self._limit = self.rng.choice([1, 1, 3])
         shutil.copytree(os.path.join(folder, "..", "template"), self.path("db"))
-        self.db = lsmkv.open(self.path("db"), **OPTIONS, wal=self.rng.choice(["mmap", "write", None]))
+        self.clock = lsmkv.ManualClock()
+        wal = self.rng.choice(["mmap", "write", None])
+        self.db = lsmkv.open(self.path("db"), **OPTIONS, wal=wal, clock=self.clock)
         self.expected = Expected(dict(self.db.items()))
         self.of_side = Expected(dict(self.side().items()))
         self.side_dropped = False
@@ -208,6 +248,21 @@ class Trial:
 
     def number(self, value: int) -> Any:
         return Number(self, value) if self.trigger == "index" else value
+
+    def seconds(self, value: float) -> Any:
+        return Seconds(self, value) if self.trigger == "float" else value
+
+    def expiry(self) -> dict[str, Any]:
+        """Arguments that let an entry live for ever, nearly."""
+        if self.trigger == "timedelta":
+            span = Span(days=10**6)
+            span.trial = self
+            return {"ttl": span}
+        if self.trigger == "datetime":
+            moment = Moment(9000, 1, 1, tzinfo=UTC)
+            moment.trial = self
+            return {"expire_at": moment}
+        return {"ttl": self.seconds(LONG)} if self.trigger == "float" or self.rng.random() < 0.3 else {}
 
     def fspath(self, value: str) -> Any:
         return FsPath(self, value) if self.trigger == "fspath" else value
@@ -453,6 +508,21 @@ def _batch_of_two(t: Trial) -> None:
         batch.put(key, value, keyspace=t.side())
 
 
+def _expire(t: Trial) -> None:
+    """The entry is expired at once, and hides what was there before."""
+    with t.expected.writing({KEYS[6]: None}):
+        t.db.put(KEYS[6], b"expired", expire_at=PAST)
+
+
+def _transaction(t: Trial) -> None:
+    key, value = b"inner:tx", b"4"
+    with t.expected.writing({key: value}), t.of_side.writing({key: value}), t.db.transaction() as tx:
+        tx.get(KEYS[3])
+        list(tx.items(KEYS[1], KEYS[9], keyspace=t.side()))
+        tx.put(key, value, ttl=LONG)
+        tx.put(key, value, keyspace=t.side())
+
+
 def _collect(t: Trial) -> None:
     gc.collect()
 
@@ -479,6 +549,10 @@ ACTIONS: dict[str, Callable[[Trial], object]] = {
     "stats": lambda t: t.db.stats(),
     "set_options": lambda t: t.db.set_options(bits_per_key=12),
     "collect": _collect,
+    "expire": _expire,
+    "touch": lambda t: t.db.touch(KEYS[3], LONG),
+    "transaction": _transaction,
+    "advance the clock": lambda t: t.clock.advance(3600),
 }
 
 
@@ -520,7 +594,8 @@ OUTER = b"kouter"  # a key that no action writes
 CHANGE: dict[bytes, bytes | None] = {OUTER: b"1"}
 COUNTER = b"kcounter"  # another one, with a number
 COUNTED: dict[bytes, bytes | None] = {COUNTER: (7).to_bytes(8, "little")}
-INNER = [b"inner", b"inner0", b"inner1", b"inner2", b"inner:a", b"inner:b", b"inner:both"]  # that actions write
+# That actions write.
+INNER = [b"inner", b"inner0", b"inner1", b"inner2", b"inner:a", b"inner:b", b"inner:both", b"inner:tx"]
 
 
 def _all_keys(call: Call) -> Call:
@@ -549,7 +624,7 @@ def _popped(db: Any, t: Trial) -> None:
 
 @contextmanager
 def _uncertain(expected: Expected) -> Iterator[None]:
-    with suppress(InterruptedError), expected.writing(dict.fromkeys([*expected.keys, b"inner0", b"inner:a"])):
+    with suppress(InterruptedError), expected.writing(dict.fromkeys([*expected.keys, *INNER])):
         yield
         raise InterruptedError
 
@@ -557,6 +632,7 @@ def _uncertain(expected: Expected) -> Iterator[None]:
 # Of everything that reads in key order.
 READS: dict[str, tuple[Call, str]] = {
     "get": (lambda d, t: d.get(t.key(KEYS[3]), fill_cache=t.flag(True)), "buffer bool"),
+    "ttl": (lambda d, t: [d.ttl(t.key(key)) for key in KEYS[3:9]], "buffer"),
     "__getitem__": (lambda d, t: d[t.key(KEYS[3])], "buffer"),
     "__contains__": (lambda d, t: t.key(KEYS[3]) in d, "buffer"),
     "multi_get": (lambda d, t: d.multi_get(t.each([t.key(key) for key in KEYS[::9]])), "buffer iterable"),
@@ -585,7 +661,14 @@ READS: dict[str, tuple[Call, str]] = {
     "prefixed_db": (lambda d, t: list(d.prefixed_db(t.key(b"k"))), "buffer"),
 }
 WRITES: dict[str, tuple[Call, str]] = {
-    "put": (_written(CHANGE, lambda d, t: d.put(t.key(OUTER), t.key(b"1"), sync=t.flag(False))), "buffer bool"),
+    "put": (
+        _written(CHANGE, lambda d, t: d.put(t.key(OUTER), t.key(b"1"), sync=t.flag(False), **t.expiry())),
+        "buffer bool float timedelta datetime",
+    ),
+    "touch": (
+        lambda d, t: [d.touch(t.key(key), sync=t.flag(False), **t.expiry()) for key in KEYS[5:8]],
+        "buffer bool float timedelta datetime",
+    ),
     "__setitem__": (_written(CHANGE, lambda d, t: d.__setitem__(t.key(OUTER), t.key(b"1"))), "buffer"),
     "delete": (_written({KEYS[50]: None}, lambda d, t: d.delete(t.key(KEYS[50]), sync=t.flag(False))), "buffer bool"),
     "__delitem__": (_written({KEYS[50]: None}, lambda d, t: d.__delitem__(t.key(KEYS[50]))), "buffer"),
@@ -614,8 +697,11 @@ WRITES: dict[str, tuple[Call, str]] = {
     ),
     "append": (_written(CHANGE, lambda d, t: d.append(t.key(OUTER), t.key(b"1"), sync=t.flag(False))), "buffer bool"),
     "compare_and_set": (
-        _written(CHANGE, lambda d, t: d.compare_and_set(t.key(OUTER), None, t.key(b"1"), sync=t.flag(False))),
-        "buffer bool",
+        _written(
+            CHANGE,
+            lambda d, t: d.compare_and_set(t.key(OUTER), None, t.key(b"1"), sync=t.flag(False), **t.expiry()),
+        ),
+        "buffer bool float timedelta datetime",
     ),
     "modify": (_written(CHANGE, lambda d, t: d.modify(t.key(OUTER), t.change_to(b"1"))), "buffer callback"),
     "clear": (_all_keys(lambda d, t: d.clear()), ""),
@@ -635,7 +721,8 @@ def _through_batch(db: Any, t: Trial) -> None:
 def _in_transaction(db: Any, t: Trial) -> None:
     tx = t.use(db.transaction())
     tx.get(t.key(KEYS[3]))
-    tx.put(t.key(OUTER), t.key(b"1"))
+    tx.ttl(t.key(KEYS[4]))
+    tx.put(t.key(OUTER), t.key(b"1"), **t.expiry())
     tx.commit(sync=t.flag(False))
 
 
@@ -667,7 +754,10 @@ SPACE: dict[str, tuple[Call, str]] = {
     "stats": (lambda d, t: d.stats().to_dict(), ""),
     "sync": (lambda d, t: d.sync(), ""),
     "write": (lambda d, t: _write(d, t), "bool"),
-    "transaction": (_written(CHANGE, lambda d, t: _in_transaction(d, t)), "buffer bool"),
+    "transaction": (
+        _written(CHANGE, lambda d, t: _in_transaction(d, t)),
+        "buffer bool float timedelta datetime",
+    ),
     "transact": (
         _written(CHANGE, lambda d, t: d.transact(lambda tx: tx.put(t.key(OUTER), t.change_to(b"1")(None)))),
         "buffer callback",
@@ -735,7 +825,11 @@ _simple(
         "keys": (lambda x, t: list(x.keys(t.key(KEYS[2]))), "buffer"),
         "values": (lambda x, t: list(x.values(t.key(KEYS[2]))), "buffer"),
         "cursor": (lambda x, t: x.cursor(), ""),
-        "put": (lambda x, t: x.put(t.key(OUTER), t.key(b"1")), "buffer"),
+        "ttl": (lambda x, t: [x.ttl(t.key(KEYS[3])), x.ttl(t.key(KEYS[4]), keyspace=t.side())], "buffer"),
+        "put": (
+            lambda x, t: x.put(t.key(OUTER), t.key(b"1"), keyspace=t.side(), **t.expiry()),
+            "buffer float timedelta datetime",
+        ),
         "__setitem__": (lambda x, t: x.__setitem__(t.key(OUTER), t.key(b"1")), "buffer"),
         "delete": (lambda x, t: x.delete(t.key(KEYS[50])), "buffer"),
         "__delitem__": (lambda x, t: x.__delitem__(t.key(KEYS[50])), "buffer"),
@@ -827,7 +921,10 @@ def _then_write(call: Call) -> Call:
 
 
 BATCHED: dict[str, tuple[Call, str]] = {
-    "put": (_then_write(lambda b, t: b.put(t.key(OUTER), t.key(b"1"))), "buffer"),
+    "put": (
+        _then_write(lambda b, t: b.put(t.key(OUTER), t.key(b"1"), **t.expiry())),
+        "buffer float timedelta datetime",
+    ),
     "__setitem__": (_then_write(lambda b, t: b.__setitem__(t.key(OUTER), t.key(b"1"))), "buffer"),
     "delete": (_then_write(lambda b, t: b.delete(t.key(KEYS[60]))), "buffer"),
     "__delitem__": (_then_write(lambda b, t: b.__delitem__(t.key(KEYS[60]))), "buffer"),
@@ -852,7 +949,10 @@ _simple(
     "SSTWriter",
     _new_table,
     {
-        "put": (lambda w, t: [w.put(t.key(key), t.key(b"1"), seq=t.number(1)) for key in KEYS[::20]], "buffer index"),
+        "put": (
+            lambda w, t: [w.put(t.key(key), t.key(b"1"), seq=t.number(1), **t.expiry()) for key in KEYS[::20]],
+            "buffer index float timedelta datetime",
+        ),
         "delete": (lambda w, t: [w.delete(t.key(key), seq=t.number(1)) for key in KEYS[::20]], "buffer index"),
         "delete_range": (lambda w, t: w.delete_range(t.key(KEYS[0]), t.key(KEYS[1]), seq=t.number(1)), "buffer index"),
         "path": (lambda w, t: w.path, ""),
@@ -935,13 +1035,24 @@ _simple(
 )
 
 
+_simple(
+    "ManualClock",
+    lambda t: t.clock,
+    {
+        "now": (lambda c, t: [c.now, t.db.get(KEYS[3])], ""),
+        "set": (lambda c, t: [c.set(t.seconds(5e9)), t.db.get(KEYS[3])], "float"),
+        "advance": (lambda c, t: [c.advance(t.seconds(1e9)), t.db.get(KEYS[3])], "float"),
+    },
+)
+
+
 def _copy_of_database(t: Trial) -> str:
     return shutil.copytree(t.path("../template"), t.path("copy"))
 
 
 @case("open", "fspath", "index")
 def _open(t: Trial) -> None:
-    with t.use(lsmkv.open(t.fspath(_copy_of_database(t)), block_size=t.number(2048))) as db:
+    with t.use(lsmkv.open(t.fspath(_copy_of_database(t)), block_size=t.number(2048), clock=t.clock)) as db:
         len(db)
 
 
@@ -981,12 +1092,15 @@ def make_template(path: str) -> None:
         db.compact_range()
         for i in range(4):
             for key in KEYS[i::4]:
-                db.put(key, b"v" * 50)
+                db.put(key, b"v" * 50, ttl=LONG if i % 2 else None)
             db.flush()
         side = db.keyspace(SIDE)
         for key in KEYS:
             side.put(key, b"s" * 50)
+            side.put(key + b"-expired", b"s" * 50, expire_at=PAST)
         db.flush()
+        for key in KEYS[100:110]:
+            db.put(key, b"expired", expire_at=PAST)
         side.put(b"k-log", b"1")
         db.put(b"k-log", b"1")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import lsmkv
 
@@ -17,7 +17,11 @@ import lsmkv
 def open_spread(folder: Any, flag: str = "c", *, keyspaces: int = 0, **options: Any) -> Any:
     """`keyspaces`: over so many besides the default one; 0 opens a plain database."""
     db = lsmkv.open(folder, flag, **options)
-    return SpreadDB(db, keyspaces) if keyspaces else db
+    try:
+        return SpreadDB(db, keyspaces) if keyspaces else db
+    except lsmkv.Error:
+        db.close()
+        raise
 
 
 class SpreadDB:
@@ -48,8 +52,11 @@ class SpreadDB:
             views = [snapshot.keyspace(space).items(reverse=reverse) for space in self._spaces]
             yield from heapq.merge(*views, reverse=reverse)
 
-    def put(self, key: bytes, value: bytes, *, sync: bool | None = None) -> None:
-        self.home(key).put(key, value, sync=sync)
+    def ttl(self, key: bytes) -> float | None:
+        return self.home(key).ttl(key)
+
+    def put(self, key: bytes, value: bytes, **options: Any) -> None:
+        self.home(key).put(key, value, **options)
 
     def delete(self, key: bytes, *, sync: bool | None = None) -> None:
         self.home(key).delete(key, sync=sync)
@@ -60,6 +67,9 @@ class SpreadDB:
 
     def write_batch(self, *, sync: bool | None = None) -> SpreadBatch:
         return SpreadBatch(self, self.db.write_batch(sync=sync))
+
+    def transaction(self) -> SpreadTransaction:
+        return SpreadTransaction(self, self.db.transaction())
 
     def compact_range(self, wait: bool = True) -> None:
         for space in self._spaces:
@@ -78,18 +88,18 @@ class SpreadDB:
 
 
 class SpreadBatch:
-    def __init__(self, spread: SpreadDB, batch: lsmkv.WriteBatch) -> None:
+    def __init__(self, spread: SpreadDB, batch: Any) -> None:
         self._spread = spread
         self._batch = batch
 
-    def __enter__(self) -> SpreadBatch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: Any) -> None:
         self._batch.__exit__(*exc)
 
-    def put(self, key: bytes, value: bytes) -> None:
-        self._batch.put(key, value, keyspace=self._spread.home(key))
+    def put(self, key: bytes, value: bytes, **options: Any) -> None:
+        self._batch.put(key, value, keyspace=self._spread.home(key), **options)
 
     def delete(self, key: bytes) -> None:
         self._batch.delete(key, keyspace=self._spread.home(key))
@@ -97,3 +107,11 @@ class SpreadBatch:
     def delete_range(self, start: bytes, stop: bytes) -> None:
         for space in self._spread.spaces:
             self._batch.delete_range(start, stop, keyspace=space)
+
+
+class SpreadTransaction(SpreadBatch):
+    def get(self, key: bytes) -> bytes | None:
+        return self._batch.get(key, keyspace=self._spread.home(key))
+
+    def commit(self, *, sync: bool | None = None) -> None:
+        self._batch.commit(sync=sync)

@@ -21,6 +21,7 @@ from .load import LOG_MODES, TINY
 from .monitor import Monitor, Needed
 
 COUNT = 90  # batches per run
+KEYSPACES = {"mmap": 0, "write": 2}  # besides the default one, by log mode
 SAMPLE = max(1, round(12 * CUT))  # runs per kind of failure and log mode in `make test`
 # Calls that a signal may interrupt; the kernel never gives EINTR for a rename or an unlink.
 INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
@@ -50,7 +51,7 @@ INVISIBLE = {
 
 def attempt(lab, folder, name: str, wal: str, fault: dict) -> dict:
     """One run with a fault and the check after it; returns what the run said."""
-    options = {**TINY, "wal": wal}
+    options = {**TINY, "wal": wal, "keyspaces": KEYSPACES[wal]}
     place, book = str(folder / name / "db"), str(folder / name / "book")
     (folder / name).mkdir()
     fault = {**fault, "action": int(fault["action"])}

@@ -56,6 +56,8 @@ WRONG = {
     "lost put": [put(A, 1, 0, 1), get(A, 0, 2, 3)],
     "a read goes back in time": [put(A, 1, 0, 9), get(A, 1, 1, 2), get(A, 0, 3, 4)],
     "lost update": [put(A, 1, 0, 1), op("add", 2, 6, {A: 1}, {A: 2}), op("add", 3, 5, {A: 1}, {A: 3})],
+    "write skew": [op("tx", 0, 5, {A: 0, B: 0}, {A: 1}), op("tx", 1, 4, {A: 0, B: 0}, {B: 2})],
+    "phantom": [op("tx", 0, 5, {A: 0, B: 0}, {C: 1}), op("tx", 1, 4, {C: 0}, {A: 2})],
     "half a batch": [batch({A: 1, B: 1}, 0, 9), scan({A: 1, B: 0}, 1, 2)],
     "half a batch over two reads": [batch({A: 1, B: 1}, 0, 9), get(A, 1, 1, 2), get(B, 0, 3, 4)],
     "a tag from nowhere": [put(A, 1, 0, 1), get(A, 7, 2, 3)],

@@ -36,6 +36,17 @@ def test_every_kind_of_damage_is_seen(book, found):
     assert oracle.settle(oracle.read(book), found).problems
 
 
+@pytest.mark.parametrize("judge", [oracle.settle, oracle.settle_prefix, oracle.settle_failed])
+def test_an_expired_put_is_a_delete(tmp_path, judge):
+    writer = oracle.Writer(tmp_path / "oracle")
+    writer.acked(writer.pending([(b"p", b"k", b"old"), (b"t", b"kept", b"v")], True))
+    writer.acked(writer.pending([(b"x", b"k", b"expired")], True))
+    entries = oracle.read(tmp_path / "oracle")
+    assert judge(entries, {b"kept": b"v"}).problems == []
+    for found in ({}, {b"k": b"old", b"kept": b"v"}, {b"k": b"expired", b"kept": b"v"}):
+        assert judge(entries, found).problems
+
+
 def test_a_settled_batch_is_held_to_its_answer(book):
     writer = oracle.Writer(book)
     writer.settled(1, True)

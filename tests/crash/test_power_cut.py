@@ -166,7 +166,7 @@ def test_real_power_cuts_leave_a_prefix(lab, folder, device, mode, shard):
         if number % 10 == 0:
             name = f"db{number}"
             books = [str(folder / f"{name}-{thread}") for thread in range(rng.choice([1, 1, 3]))]
-            options = {**TINY, "wal": rng.choice(LOG_MODES)}
+            options = {**TINY, "wal": rng.choice(LOG_MODES), "keyspaces": rng.choice([0, 3])}
         call = {"folder": str(device.root / name), "books": books, "options": options}
         device.mount(mode)
         if number % 10 == 0:

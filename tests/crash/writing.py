@@ -15,6 +15,7 @@ import lsmkv
 from lsmkv.recovery import replay
 
 from . import ext4, oracle
+from .expiries import lost_expiry
 from .iofault import ALL, SYNCS, Action, Control, Op, mask
 from .load import Load, write
 from .spread import open_spread
@@ -176,9 +177,13 @@ def contents(db: Any) -> dict[bytes, bytes]:
     if backwards != found:
         raise AssertionError(f"forward and reverse scans differ: {oracle.difference(found, backwards)}")
     keys = list(found)
-    for key in keys[:: max(1, len(keys) // 50)]:
+    some = keys[:: max(1, len(keys) // 50)]
+    for key in some:
         if db.get(key) != found[key]:
             raise AssertionError(f"get({key!r}) differs from the scan")
+    wrong = lost_expiry(db, some)
+    if wrong:
+        raise AssertionError(wrong)
     return found
 
 

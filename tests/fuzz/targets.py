@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -24,6 +25,7 @@ from lsmkv_ext.filter.bloom import BlockedBloom
 from lsmkv_ext.filter.format import describe_filter
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
+from lsmkv_ext.port.wall_clock import encode_clock
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.values.reader import ValueLog, decode_pointer
 from lsmkv_ext.values.writer import ValueWriter
@@ -65,15 +67,22 @@ def put(data: bytearray, at: int, value: int, width: int) -> None:
 # ---- log ----------------------------------------------------------------------------------------
 
 
+EXPIRY = (1 << 61).to_bytes(8, "little")
+EXPIRED = (5).to_bytes(8, "little")
+
+
 def log_examples(folder: Path) -> list[bytes]:
     out = []
+    of_keyspace = [b"\x10\x03\x03kkk\x05value", b"\x11\x03\x02kk", b"\x12\x03\x01a\x01b"]
+    expiring = [b"\x04\x02kk" + EXPIRY + b"\x05value", b"\x14\x03\x03kkk" + EXPIRED + b"\0"]
     for number, (version, count) in enumerate([(1, 0), (1, 3), (2, 12), (2, 2)], 1):
         path = folder / f"example{number}.wal"
         writer = LogWriter(path, number, mode="write", version=version, previous_last_seq=number * 10)
         for n in range(count):
             ops = [b"\0\x03k%02d\x05value" % n, b"\x01\x02kk", b"\x02\x01a\x01b"]
             if version == 2:
-                ops[n % 3] = [b"\x10\x03\x03kkk\x05value", b"\x11\x03\x02kk", b"\x12\x03\x01a\x01b"][n % 3]
+                ops[n % 3] = of_keyspace[n % 3]
+                ops[(n + 1) % 3] = expiring[n % 2]
             writer.append(b"".join(ops), 1 + 3 * n, 3)
             if n % 2:
                 writer.sync()
@@ -149,7 +158,12 @@ def log_run(data: bytes, folder: Path) -> None:
 
 def batch_examples(folder: Path) -> list[bytes]:
     """The count comes first."""
-    return [b"\x02\0\x01k\x03val\x01\x02kk", b"\x01\x02\x01a\x01b", b"\x02\x10\x03\x01k\x03val\x11\x07\x02kk"]
+    return [
+        b"\x02\0\x01k\x03val\x01\x02kk",
+        b"\x01\x02\x01a\x01b",
+        b"\x02\x10\x03\x01k\x03val\x11\x07\x02kk",
+        b"\x02\x04\x01k" + EXPIRY + b"\x03val\x14\x07\x02kk" + EXPIRED + b"\0",
+    ]
 
 
 def batch_run(data: bytes, folder: Path) -> None:
@@ -198,6 +212,8 @@ def edit_examples(folder: Path) -> list[bytes]:
 
     numbers = dict.fromkeys((name for name, _ in edit._FILE_NUMBERS if name != "largest_exclusive"), 1)
     file = TableMeta(smallest=b"a", largest=b"zz", largest_exclusive=False, **numbers)
+    expiries = {"expiring": 1, "min_expiry": 5, "max_expiry": 1 << 61, "expiring_bytes": 12}
+    expiring = TableMeta(smallest=b"b", largest=b"y", largest_exclusive=False, **numbers | {"number": 2}, **expiries)
     edits = [
         edit.VersionEdit(seed=1, next_file=5, last_seq=9, log_number=2, reason="start", time_us=5),
         edit.VersionEdit.of(added=((0, file),), last_seq=300),
@@ -208,20 +224,34 @@ def edit_examples(folder: Path) -> list[bytes]:
         ),
         edit.VersionEdit(trees=(edit.TreeEdit(shift=1), edit.TreeEdit(keyspace=3, added=((1, file),))), clock=77),
         edit.VersionEdit.of(keyspace=3, dropped=True),
+        edit.VersionEdit.of(added=((1, expiring),), clock=88),
     ]
-    return [one.encode() for one in edits]
+    return [*(one.encode() for one in edits), with_extension(edits[-1], 0x41)]
+
+
+def with_extension(changed: edit.VersionEdit, tag: int) -> bytes:
+    """The edit, with another extension behind those of its first file."""
+    out = bytearray()
+    edit._put_field(out, edit.TAG_ADD, edit._encode_file(*changed.trees[0].added[0]) + bytes([tag]) + b"\x02xy")
+    return bytes(out)
+
+
+def in_order(changed: edit.VersionEdit) -> edit.VersionEdit:
+    """With the keyspaces in the order in which they are encoded. An edit may name them in any order."""
+    return replace(changed, trees=tuple(sorted(changed.trees, key=lambda tree: tree.keyspace)))
 
 
 def edit_run(data: bytes, folder: Path) -> None:
     decoded = edit.decode_edit(data, "MANIFEST-000001", 0, format_version=2)
-    if edit.decode_edit(decoded.encode(), "MANIFEST-000001", 0, format_version=2) != decoded:
+    again = edit.decode_edit(decoded.encode(), "MANIFEST-000001", 0, format_version=2)
+    if in_order(again) != in_order(decoded):
         raise AssertionError("an edit does not survive encode")
     edit.decode_edit(data, "MANIFEST-000001", 0, format_version=1)
 
 
 def manifest_examples(folder: Path) -> list[bytes]:
     edits = edit_examples(folder)
-    return [manifest_of(1, edits[:3]), manifest_of(2, [*edits[:2], *edits[4:]]), manifest._head(1, 1)]
+    return [manifest_of(1, edits[:3]), manifest_of(2, [*edits[:2], *edits[4:8]]), manifest._head(1, 1)]
 
 
 def manifest_of(format_version: int, edits: list[bytes]) -> bytes:
@@ -274,7 +304,7 @@ def current_seal(data: bytearray) -> None:
 
 
 def options_examples(folder: Path) -> list[bytes]:
-    return [options.Options().encode(), options.Options(bits_per_key=[10, 5], wal="write").encode()]
+    return [options.Options().encode(), options.Options(bits_per_key=[10, 5], wal="write", default_ttl=60.0).encode()]
 
 
 def options_seal(data: bytearray) -> None:
@@ -293,14 +323,16 @@ DATA, INDEX, TOMBSTONES, PROPERTIES, FOOTER = 1, 2, 3, 4, 5
 FOOTER_SIZE = 160
 
 
-def make_table(folder: Path, entries: int, tombstones: int, **settings: int) -> bytes:
-    """A table as a flush writes it."""
+def make_table(folder: Path, entries: int, tombstones: int, expiring: int = 0, **settings: Any) -> bytes:
+    """A table as a flush writes it. Of the entries, every `expiring`-th has an expiry."""
     path = folder / "example.wal"
-    writer = LogWriter(path, 1, mode="write")
+    writer = LogWriter(path, 1, mode="write", version=2)
     seq = 1
     for n in range(entries + tombstones):
         key = b"key%03d" % n
         op = b"\0\x06%s\x0avalue %04d" % (key, n) if n % 5 else b"\x01\x06" + key
+        if expiring and n % expiring == 1:
+            op = b"\x04\x06%s%s\x05value" % (key, EXPIRY if n % 2 else EXPIRED)
         if n >= entries:
             op = b"\x02\x06%s\x07%s~" % (key, key)
         writer.append(op, seq, 1)
@@ -322,6 +354,8 @@ def table_examples(folder: Path) -> list[bytes]:
         make_table(folder, 25, 0, block_size=4096, compression=1),
         make_table(folder, 60, 2, block_size=256, compression=0),
         make_table(folder, 0, 2),
+        make_table(folder, 25, 2, expiring=3, block_size=4096, compression=0),
+        make_table(folder, 40, 0, expiring=2, block_size=256, compression=0, keyspace=(3, b"users")),
     ]
 
 
@@ -354,11 +388,11 @@ def table_run(data: bytes, folder: Path) -> None:
         table.may_contain(key)
         table.find_block(key)
         try:
-            table.get(key)
+            table.find(key)
         except CorruptionError:
             continue
     try:
-        forward = [key for key, _, _ in table.entries()]
+        forward = [key for key, _, _, _ in table.entries(expiries=True)]
     except CorruptionError:
         forward = None
     backward = [key for key, _, _ in table.entries(reverse=True)]
@@ -379,7 +413,10 @@ def synced_examples(folder: Path) -> list[bytes]:
     for n in range(1, 4):
         writer.append(b"\0\x01k\x01v", n, 1)
         writer.sync()
-        out.append(path.read_bytes()[:128])
+        page = bytearray(path.read_bytes()[:216])
+        for at, slot in encode_clock(1 << (20 * n)) if n > 1 else ():
+            page[at : at + len(slot)] = slot
+        out.append(bytes(page))
     writer.close()
     os.unlink(writer.path)
     return out
@@ -388,12 +425,16 @@ def synced_examples(folder: Path) -> list[bytes]:
 def synced_seal(data: bytearray) -> None:
     for at in (0, 64):
         put(data, at + 24, xxh3(data[at : at + 24], 0x73796E6365646E6F), 8)
+    for at in (128, 192):
+        put(data, at + 16, xxh3(data[at : at + 16], 0x73796E636C6F636B), 8)
 
 
 def synced_run(data: bytes, folder: Path) -> None:
     path = as_file(data, folder, sync_watermark.NAME)
     found = sync_watermark.read_watermark(path)
     sync_watermark.damaged_offsets(path)
+    if sync_watermark.read_clock(path) >= 1 << 64:
+        raise AssertionError("a clock beyond all time")
     if found is None:
         raise CorruptionError("no watermark")
 

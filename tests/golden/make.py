@@ -93,6 +93,13 @@ def make_keyspaces(db):
     users.delete_range(b"key00050", b"key00080")
 
 
+def cut_logs(folder):
+    """A log's preallocated tail is zeros and holds nothing."""
+    for log in folder.glob("*.wal"):
+        data = log.read_bytes().rstrip(b"\0")
+        log.write_bytes(data + b"\0" * (-len(data) % 4096))
+
+
 if __name__ == "__main__":
     target = HERE / f"format-{FORMAT}"
     if target.exists():
@@ -100,7 +107,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         make(f"{folder}/db")
         shutil.copytree(f"{folder}/db", target, ignore=shutil.ignore_patterns("LOCK"))
-    # The log's preallocated tail is zeros and holds nothing.
-    for log in target.glob("*.wal"):
-        data = log.read_bytes().rstrip(b"\0")
-        log.write_bytes(data + b"\0" * (-len(data) % 4096))
+    cut_logs(target)

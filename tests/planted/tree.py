@@ -43,6 +43,12 @@ def copied(name: str) -> Iterator[Path]:
         shutil.rmtree(tree, ignore_errors=True)
 
 
+def _only(file: str) -> dict[str, str]:
+    """Settings that build a single module. A changed .pxd needs all of them."""
+    name, ending = file.rsplit(".", 1)
+    return {"LSMKV_ONLY": name.replace("/", ".")} if ending == "pyx" else {}
+
+
 def plant(mistake: Mistake, tree: Path) -> None:
     """Plants the mistake and builds it. Raises CalledProcessError if the result cannot be imported."""
     mistake.plant(tree)
@@ -50,5 +56,5 @@ def plant(mistake: Mistake, tree: Path) -> None:
     if mistake.compiled:
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j2"]
         # Not optimized: compiling takes longer than what the optimizer saves.
-        subprocess.run(build, **{**run, "env": {**run["env"], "LSMKV_OPTIMIZE": "0"}})
+        subprocess.run(build, **{**run, "env": {**run["env"], "LSMKV_OPTIMIZE": "0", **_only(mistake.file)}})
     subprocess.run([sys.executable, "-c", CHECK, str(tree)], **run)

@@ -86,6 +86,7 @@ ON_KEYSPACES = [
 ]
 CHANGING_KEYSPACES = [
     "db upgrade shop --yes",
+    "db reset-clock shop --yes",
     "db put shop bob Bob --keyspace users --yes",
     "db delete shop ada --keyspace users --yes",
     "db compact shop --keyspace orders --yes",

@@ -1,6 +1,8 @@
 """Small databases: options that make many files of few keys, and ways to fill them."""
 
 import os
+import shutil
+from pathlib import Path
 
 import lsmkv
 
@@ -25,6 +27,20 @@ def fill_with(db, n=500, start=0, value=b"v"):
 def keep_still(db):
     """Suspends automatic compaction: the tree must not change under an assertion."""
     db._work.claims.suspended += 1
+
+
+def copy_running(path, copy):
+    """Copies an open database. A log that is being created is a .tmp file, which vanishes."""
+    return shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.tmp"))
+
+
+def kill(db):
+    """Closes the database and leaves its files as they are now, as a kill would."""
+    path = Path(db.path)
+    copy = copy_running(path, path.with_name(path.name + ".copy"))
+    db.close()
+    shutil.rmtree(path)
+    copy.rename(path)
 
 
 def names(path):

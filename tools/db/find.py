@@ -9,7 +9,8 @@ import click
 from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.manifest.tree import Tree, with_tree
-from lsmkv_tool.render.columns import LEVEL, Column, num
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import EXPIRES, LEVEL, Column, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import Table, op_name
 
@@ -21,6 +22,7 @@ COLUMNS = [
     Column("op", "op"),
     Column("", "current", lambda yes: "<- current" if yes else ""),
     Column("value", "value"),
+    EXPIRES,
 ]
 
 
@@ -31,13 +33,13 @@ def log_versions(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     found = []
     for entry in tree.live_logs:
         for record in LogDump(tree.directory.file(entry.name)):
-            for op, first, second, seq, keyspace in record.get("operations", ()):
+            for op, first, second, seq, keyspace, expiry in record.get("operations", ()):
                 if keyspace != tree.keyspace:
                     continue
                 if first <= key < second if op == "delete_range" else first == key:
                     value = second if op == "put" else None
                     row = {"file": entry.name, "level": None, "filter": None, "seq": seq, "op": op, "value": value}
-                    found.append(row)
+                    found.append(row | {"expires": units.moment(expiry)})
     return sorted(found, key=lambda row: -row["seq"])
 
 
@@ -54,11 +56,12 @@ def table_versions(tree: Tree, key: bytes) -> list[dict[str, Any]]:
         answer = ("maybe" if verdict["maybe"] else "no") if verdict["usable"] else "no filter"
         row = {"file": f"{meta.number:06d}.sst", "level": level, "filter": answer}
         if entry is not None:
-            rows.append(row | {"seq": entry[1], "op": op_name(entry[0]), "value": entry[0]})
+            value, seq, expiry = entry
+            rows.append(row | {"seq": seq, "op": op_name(value), "value": value, "expires": units.moment(expiry)})
         for seq in covering:
-            rows.append(row | {"seq": seq, "op": "delete_range", "value": None})
+            rows.append(row | {"seq": seq, "op": "delete_range", "value": None, "expires": None})
         if entry is None and not covering:
-            rows.append(row | {"seq": None, "op": None, "value": None})
+            rows.append(row | {"seq": None, "op": None, "value": None, "expires": None})
     return rows
 
 

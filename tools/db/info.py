@@ -48,6 +48,7 @@ def info(out: Output, db: str, keyspace: str) -> None:
         "strangers": [entry.name for entry in tree.obsolete],
         "in_use": is_locked(db),
         "format": tree.state.format_version,
+        "clock": units.moment(tree.state.clock),
         "keyspace": keyspace,
         "keyspaces": sorted(each.name for id_, each in tree.state.trees.items() if id_),
     }
@@ -67,6 +68,7 @@ def info(out: Output, db: str, keyspace: str) -> None:
                 ("logs", f"{data['logs']}, {units.size(data['log_bytes'])}"),
                 ("filters", units.size(data["filter_bytes"])),
                 ("indexes", units.size(data["index_bytes"])),
+                *([("clock", data["clock"])] if data["clock"] else []),
                 ("obsolete files", ", ".join(data["strangers"]) or "none"),
                 ("open for writing", "yes" if data["in_use"] else "no"),
             ]

@@ -1,4 +1,4 @@
-"""`db compact`, `flush`, `checkpoint`, `ingest`, `upgrade` and `destroy`."""
+"""`db compact`, `flush`, `checkpoint`, `ingest`, `upgrade`, `reset-clock` and `destroy`."""
 
 from __future__ import annotations
 
@@ -89,6 +89,24 @@ def upgrade(out: Output, db: str) -> None:
     after = read_state(db).format_version
     text = f"{db} has format {after}" + (f", was {before}" if after != before else " already")
     out.result({"path": db, "format_before": before, "format": after}, lambda printer: printer.line(text))
+
+
+@declare("db reset-clock", example="lsmkv-tool db reset-clock mydb --yes", writes=True)
+@path_argument()
+def reset_clock(out: Output, db: str) -> None:
+    """Set the clock that judges expiries back to the time of the system.
+
+    The clock of a database never runs backward by itself. Reset it if the clock of the system was far ahead for a
+    while. Entries that expired by the wrong clock come back, unless they were reclaimed.
+    """
+    from lsmkv.recovery import reset_clock
+
+    before = read_state(db).clock
+    out.confirm(f"Reset the clock of {db}?")
+    with open_errors(db):
+        after = reset_clock.reset_clock(db)
+    done = {"path": db, "clock_before": units.moment(before), "clock": units.moment(after)}
+    out.result(done, lambda printer: printer.line(f"the clock of {db} shows {done['clock']}"))
 
 
 @declare("db destroy", example="lsmkv-tool db destroy old --yes", writes=True)

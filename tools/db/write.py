@@ -20,9 +20,17 @@ from lsmkv_tool.render.output import Output
 @click.argument("value", type=params.KEY, required=False)
 @click.option("--value-file", type=click.Path(), help="Read the value from this file (- for stdin).")
 @click.option("--sync/--no-sync", default=True, show_default=True, help="Wait until the write is durable.")
+@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), help="Seconds until the entry expires.")
 @params.KEYSPACE
 def put(
-    out: Output, db: str, key: bytes, value: bytes | None, value_file: str | None, sync: bool, keyspace: str
+    out: Output,
+    db: str,
+    key: bytes,
+    value: bytes | None,
+    value_file: str | None,
+    sync: bool,
+    ttl: float | None,
+    keyspace: str,
 ) -> None:
     """Store VALUE under KEY. VALUE uses the notations of keys: text, hex:, base64:."""
     if (value is None) == (value_file is None):
@@ -32,8 +40,8 @@ def put(
             value = sys.stdin.buffer.read() if value_file == "-" else Path(value_file or "").read_bytes()
     out.confirm(f"Store {len(value)} bytes under {out.key_text(key)} in {db}?")
     with open_writer(db) as handle:
-        in_keyspace(handle, keyspace).put(key, value, sync=sync)
-    done = {"key": out.key(key), "bytes": len(value), "synced": sync}
+        in_keyspace(handle, keyspace).put(key, value, sync=sync, ttl=ttl)
+    done = {"key": out.key(key), "bytes": len(value), "synced": sync, "ttl": ttl}
     out.result(done, lambda printer: printer.line(f"stored {len(value)} bytes under {out.key_text(key)}"))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lsmkv_tool.directory import is_directory, parse_name, stat_file
 from lsmkv_tool.exits import FINDING, CannotOpen, Usage, open_errors
+from lsmkv_tool.render import units
 from lsmkv_tool.render.output import Output
 
 if TYPE_CHECKING:
@@ -84,4 +84,4 @@ def read_state(db: str) -> ManifestState:
 
 
 def format_time(time_us: int) -> str | None:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds") if time_us else None
+    return units.moment(time_us / 1000)

@@ -43,8 +43,13 @@ def percent(title: str, name: str, digits: int) -> Column:
 
 
 LEVEL = num("level", "level", lambda level: f"L{level}")
+EXPIRES = optional("expires", "expires")
 
 
 def present(row: Row, *names: str) -> list[str]:
     """Return the given fields as text, without those that are None."""
     return [str(row[name]) for name in names if row[name] is not None]
+
+
+def expiry_text(row: Row) -> list[str]:
+    return [] if row["expires"] is None else [f"expires {row['expires']}"]

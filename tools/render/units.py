@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 
 def size(n: float | None) -> str:
     if n is None:
@@ -38,6 +40,16 @@ def duration(ns: float | None) -> str:
             return f"{ns / scale:.0f} {unit}" if scale == 1 else f"{ns / scale:.1f} {unit}"
     minutes = ns / 60e9
     return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def moment(ms: float) -> str | None:
+    """Return milliseconds since 1970 as a time in UTC; None for 0."""
+    if not ms:
+        return None
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError):
+        return "never"  # past the year 9999
 
 
 def bar(part: float, whole: float, width: int = 20) -> str:

@@ -27,7 +27,7 @@ def compare(a: Iterator[Entry], b: Iterator[Entry]) -> Iterator[Row]:
             yield {"key": right[0], "side": "second", "first": None, "second": right[1]}
             right = next(b, None)
         else:
-            if left[1] != right[1]:
+            if (left[1], left[3]) != (right[1], right[3]):
                 yield {"key": left[0], "side": "both", "first": left[1], "second": right[1]}
             left, right = next(a, None), next(b, None)
 
@@ -41,7 +41,7 @@ def difference_text(row: Row) -> str:
 @path_argument("second", "SECOND")
 @params.LIMIT
 def diff(out: Output, first: str, second: str, limit: int | None) -> None:
-    """Print where two tables differ: - for a key only in FIRST, + only in SECOND, ! for different values.
+    """Print where two tables differ: - for a key only in FIRST, + only in SECOND, ! for different values or expiries.
 
     Exits 1 if they differ. Ignores sequence numbers; a delete differs from a missing key.
     """

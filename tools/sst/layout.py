@@ -9,7 +9,8 @@ import click
 
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.render.columns import Column, num, optional
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import EXPIRES, Column, num, optional
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import Table, op_name
 
@@ -22,7 +23,7 @@ BLOCK_COLUMNS = [
     Column("up to key", "separator"),
     optional("problem", "problem"),
 ]
-ENTRY_COLUMNS = [Column("key", "key"), num("seq", "seq"), Column("op", "op"), num("value", "value_size")]
+ENTRY_COLUMNS = [Column("key", "key"), num("seq", "seq"), Column("op", "op"), num("value", "value_size"), EXPIRES]
 
 
 @declare("sst layout", example="lsmkv-tool sst layout table.sst", key_format=True)
@@ -72,7 +73,8 @@ def blocks(out: Output, file: str, block: int | None) -> None:
             "seq": seq,
             "op": op_name(value),
             "value_size": None if value is None else len(value),
+            "expires": units.moment(expiry),
         }
-        for key, value, seq in entries
+        for key, value, seq, expiry in entries
     ]
     out.rows(shown, ENTRY_COLUMNS)

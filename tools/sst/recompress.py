@@ -33,7 +33,7 @@ COLUMNS = [
 def recompress(out: Output, file: str, limit: int) -> None:
     """Measure the table's size with each codec and block size, by building tables in a temporary directory."""
     with Table(file) as table:
-        pairs = [(key, value) for key, value, _ in itertools.islice(table.scan(), limit)]
+        pairs = [(key, value) for key, value, _, _ in itertools.islice(table.scan(), limit)]
         seed = table.raw.seed  # decides the hash tags, which are compressed with the block
     raw = sum(len(key) + len(value or b"") for key, value in pairs)
     rows: list[dict[str, Any]] = []

@@ -8,20 +8,22 @@ from typing import Any
 
 from lsmkv_tool import exits, params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.render.columns import Row, present
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import Row, expiry_text, present
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import Table, op_name
 
 
 def entry_text(row: Row) -> str:
-    return "  ".join([f"{row['seq']:>10}", f"{row['op']:<12}", *present(row, "key", "value")])
+    return "  ".join([f"{row['seq']:>10}", f"{row['op']:<12}", *present(row, "key", "value"), *expiry_text(row)])
 
 
 def entry_rows(out: Output, table: Table, start: bytes | None, stop: bytes | None, damage: list[Any]) -> Iterator[Row]:
     for left, right, seq in table.range_tombstones:
-        yield {"seq": seq, "op": "delete_range", "key": out.key(left), "value": out.key(right)}
-    for key, value, seq in table.salvage(start, stop, damage):
-        yield {"seq": seq, "op": op_name(value), "key": out.key(key), "value": out.value(value)}
+        yield {"seq": seq, "op": "delete_range", "key": out.key(left), "value": out.key(right), "expires": None}
+    for key, value, seq, expiry in table.salvage(start, stop, damage):
+        shown = {"key": out.key(key), "value": out.value(value), "expires": units.moment(expiry)}
+        yield {"seq": seq, "op": op_name(value), **shown}
 
 
 @declare("sst scan", example="lsmkv-tool sst scan table.sst --limit 3", key_format=True, value_format=True)
@@ -30,7 +32,7 @@ def entry_rows(out: Output, table: Table, start: bytes | None, stop: bytes | Non
 @params.STOP
 @params.LIMIT
 def scan(out: Output, file: str, start: bytes | None, stop: bytes | None, limit: int | None) -> None:
-    """Print the range tombstones and entries of a table: sequence number, operation, key, value.
+    """Print the range tombstones and entries of a table: sequence number, operation, key, value, expiry.
 
     Skips damaged blocks, reports them at the end and exits 1.
     """

@@ -12,7 +12,7 @@ from lsmkv_tool.exits import open_errors
 if TYPE_CHECKING:
     from lsmkv_ext.errors import CorruptionError
 
-Entry = tuple[bytes, bytes | None, int]
+Entry = tuple[bytes, bytes | None, int, int]  # key, value or None, sequence number, expiry in milliseconds or 0
 
 
 class Table:
@@ -78,12 +78,12 @@ class Table:
             return False
         return key < self.largest or (key == self.largest and not self.raw.largest_exclusive)
 
-    def find(self, key: bytes) -> tuple[bytes | None, int] | None:
-        """Return (value, sequence number), or None if there is no entry. A tombstone has the value None.
+    def find(self, key: bytes) -> tuple[bytes | None, int, int] | None:
+        """Return the entry without its key, or None if there is none. A tombstone has the value None.
 
         Does not consult the filter.
         """
-        found: tuple[bytes | None, int] | None = self.raw.get(key, fill_cache=False)
+        found: tuple[bytes | None, int, int] | None = self.raw.find(key, fill_cache=False)
         return found
 
     def probe(self, key: bytes) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Table:
         return filter_fills(self.raw, limit)
 
     def scan(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Entry]:
-        return iter(self.raw.entries(start, stop))
+        return iter(self.raw.entries(start, stop, expiries=True))
 
     def salvage(self, start: bytes | None, stop: bytes | None, problems: list[CorruptionError]) -> Iterator[Entry]:
         """Like `scan`, but skip damaged blocks and add their errors to `problems`."""

@@ -9,7 +9,8 @@ import click
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.directory import skip_dropped
 from lsmkv_tool.exits import FINDING, open_errors
-from lsmkv_tool.render.columns import Row, present
+from lsmkv_tool.render import units
+from lsmkv_tool.render.columns import Row, expiry_text, present
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.wal.summary import log_paths, summarize_stable
 
@@ -26,7 +27,7 @@ def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
         if "operations" not in record:
             yield {"file": path, "offset": record["offset"], "problem": record["problem"]}
             return
-        for op, key, value, seq, keyspace in record["operations"]:
+        for op, key, value, seq, keyspace, expiry in record["operations"]:
             if limit is not None and n >= limit:
                 return
             n += 1
@@ -39,6 +40,7 @@ def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
                 "key": out.key(key),
                 # The second operand of delete_range is its end key.
                 "value": (out.key if op == "delete_range" else out.value)(value),
+                "expires": units.moment(expiry),
             }
 
 
@@ -47,14 +49,14 @@ def operation_text(row: Row) -> str:
         return f"{row['offset']:>10}  -- {row['problem']}"
     named = [f"keyspace {row['keyspace']}"] if row["keyspace"] else []
     place = [f"{row['offset']:>10}", f"{row['seq']:>10}", f"{row['op']:<12}"]
-    return "  ".join([*place, *named, *present(row, "key", "value")])
+    return "  ".join([*place, *named, *present(row, "key", "value"), *expiry_text(row)])
 
 
 @declare("wal dump", example="lsmkv-tool wal dump mydb --limit 5", key_format=True, value_format=True)
 @path_argument("path", "DB|FILE")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many operations per log.")
 def dump(out: Output, path: str, limit: int | None) -> None:
-    """Print every operation up to the first damage: offset, sequence number, operation, key, value.
+    """Print every operation up to the first damage: offset, sequence number, operation, key, value, expiry.
 
     An operation of a named keyspace shows the id of it; `manifest summarize` has the names.
     """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import lsmkv
 from lsmkv_bench.engines import engine_class
 from lsmkv_bench.settings import Settings
 
@@ -25,3 +28,13 @@ def test_mapping_reports_levels_without_filters(hits: bool | str, words: str) ->
 def test_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="known: lsmkv"):
         engine_class("oracle")
+
+
+def test_lsmkv_runs_in_a_named_keyspace(tmp_path: Path) -> None:
+    engine = engine_class("lsmkv")(str(tmp_path / "db"), Settings(keyspace="named"))
+    engine.open()
+    engine.put(b"k", b"v")
+    assert list(engine.items()) == [(b"k", b"v")] and engine.mapping()["keyspace"] == "named"
+    engine.close()
+    with lsmkv.open(tmp_path / "db") as db:
+        assert dict(db) == {} and dict(db.keyspace("named")) == {b"k": b"v"}

@@ -18,7 +18,9 @@ PLAIN, EXPIRY, DELETE = 0, 1, 4  # kinds of entries (lsmkv_ext/entry.pxd)
 values = st.one_of(
     st.tuples(st.binary(max_size=200), st.just(PLAIN)),
     st.tuples(st.just(b""), st.just(DELETE)),
-    st.tuples(st.builds(lambda at, v: at.to_bytes(8, "little") + v, st.integers(1, 2**62), st.binary()), st.just(EXPIRY)),
+    st.tuples(
+        st.builds(lambda at, v: at.to_bytes(8, "little") + v, st.integers(1, 2**62), st.binary()), st.just(EXPIRY)
+    ),
 )
 rows = st.dictionaries(
     keys,

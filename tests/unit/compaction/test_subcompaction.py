@@ -193,6 +193,21 @@ def test_a_cancelled_subcompaction_leaves_nothing_behind(tmp_path, small_subcomp
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_subcompactions_count_what_is_expired_and_store_its_time(tmp_path, small_subcompactions):
+    clock = lsmkv.ManualClock(1000)
+    with lsmkv.open(tmp_path / "db", max_background_jobs=3, clock=clock) as db:
+        for part in range(2):
+            for n in range(part, 4000, 2):
+                db.put(b"%06d" % n, b"v", ttl=10 if n < 500 else None)
+            db.flush()
+        clock.advance(10)
+        db.compact_range()
+        assert db.stats().levels[1].files == 3
+        assert db._versions.state.clock == 1010 * 1000
+        assert db.stats().expiry.reclaimed_bytes == 500 * (6 + 8 + 1)
+        assert len(db) == 3500
+
+
 def test_compact_range_is_cut_and_background_work_is_not(tmp_path, small_subcompactions, monkeypatch):
     asked = []
     monkeypatch.setattr(subcompaction, "cuts", lambda tables, limit: asked.append(limit) or cuts(tables, limit))
