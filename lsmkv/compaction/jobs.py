@@ -40,6 +40,7 @@ class Result:
     filter_verify_ns: int = 0
     outputs: int = 0
     expired_bytes: int = 0  # of the expired entries that it dropped
+    values_copied: int = 0  # out of value logs that are collected
 
 
 class Jobs:
@@ -277,4 +278,5 @@ def as_result(outcome: dict[str, Any], reason: str, level: int, output_level: in
         filter_verify_ns=outcome["filter_verify_ns"],
         outputs=outputs,
         expired_bytes=outcome.get("expired_bytes", 0),
+        values_copied=outcome.get("values_copied", 0),
     )

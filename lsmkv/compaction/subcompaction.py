@@ -133,16 +133,8 @@ class SubcompactionJob:
 def together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
     """Merges the outcomes. Each of them counts all of the input, but only its own outputs."""
     summed = (
-        *(
-            "bytes_written",
-            "entries_out",
-            "dropped_deletes",
-            "dropped_covered",
-            "expired",
-            "expired_bytes",
-            "values_copied",
-        ),
-        *("filter_build_ns", "filter_verify_ns"),
+        *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered", "expired", "expired_bytes"),
+        *("values_copied", "filter_build_ns", "filter_verify_ns"),
     )
     return {
         **outcomes[0],

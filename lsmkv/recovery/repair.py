@@ -329,13 +329,13 @@ class _Repair:
         self._act(f"{name}: its readable blocks are copied to {filenames.table_name(number)}")
         writer = SSTWriter(target, seed=table.seed, number=number) if self.apply else None
         saved = 0
-        for key, value, seq in self._readable_entries(table, name):
+        for key, value, seq, expiry in self._readable_entries(table, name):
             saved += 1
             if writer is not None:
                 if value is None:
                     writer.delete(key, seq=seq)
                 else:
-                    writer.put(key, value, seq=seq)
+                    writer.put(key, value, seq=seq, expire_at=expiry / 1000 if expiry else None)
         self.report.entries += saved
         self._set_aside(name)
         if writer is None:
@@ -349,13 +349,13 @@ class _Repair:
         self.report.tables += 1
         return Table(target, number, self.cache, self.fds, global_seq=table.global_seq)
 
-    def _readable_entries(self, table: Table, name: str) -> Iterator[tuple[bytes, bytes | None, int]]:
+    def _readable_entries(self, table: Table, name: str) -> Iterator[tuple[bytes, bytes | None, int, int]]:
         previous: bytes | None = None
         for separator in table.separators():
             start = None if previous is None else previous + b"\0"
             previous = separator
             try:
-                block = list(table.entries(start, separator + b"\0", mode="compaction"))
+                block = list(table.entries(start, separator + b"\0", mode="compaction", expiries=True))
             except CorruptionError as error:
                 self._lose(f"{name}: {error}")
                 if table.meta.value_logs:
@@ -363,12 +363,14 @@ class _Repair:
                 continue
             yield from block
 
-    def _one_by_one(self, table: Table, start: bytes | None, stop: bytes) -> Iterator[tuple[bytes, bytes | None, int]]:
+    def _one_by_one(
+        self, table: Table, start: bytes | None, stop: bytes
+    ) -> Iterator[tuple[bytes, bytes | None, int, int]]:
         """The entries of a block of which some values cannot be read; nothing if the block itself cannot."""
         with suppress(CorruptionError):
             for key in list(table.keys(start, stop)):
                 with suppress(CorruptionError):
-                    found = table.get(key)
+                    found = table.find(key)
                     if found is not None:
                         yield key, *found
 

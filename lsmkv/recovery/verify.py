@@ -190,11 +190,12 @@ def _verify_table(
         if number in metas:
             stored_state.check_table(table, metas[number], path)
         report.entries += table.n_entries
-        for finding in verify_table(table, deep=deep):
+        findings = list(verify_table(table, deep=deep))
+        for finding in findings:
             report.add(path, finding["what"], finding["offset"])
         for offset in _dirty_padding(table, path):
             report.add(path, "padding is not zero", offset)
-        for file, what in value_problems(table):
+        for file, what in value_problems(table) if table.meta.value_logs and not findings else ():
             report.add(file, what)
     except (CorruptionError, OSError) as error:
         report.add(path, error)

@@ -38,6 +38,14 @@ def value_problems(table: Table) -> Iterator[tuple[str, str]]:
         yield table.path, "properties contradict the entries about value logs"
 
 
+def live_bytes(files: Iterable[TableMeta]) -> dict[int, int]:
+    """The bytes that tables point to, by value log."""
+    live: dict[int, int] = {}
+    for use in (use for f in files for use in f.value_logs):
+        live[use.number] = live.get(use.number, 0) + use.bytes
+    return live
+
+
 class ValueLogs:
     """Those of one database. The version set's lock guards the writers."""
 
@@ -113,9 +121,7 @@ class ValueLogs:
         """The value logs to collect: those with the largest share of garbage, until all together take at most `ratio`
         times the bytes that tables point to. Only sealed ones, of which all is in tables.
         """
-        live: dict[int, int] = {}
-        for use in (use for f in files for use in f.value_logs):
-            live[use.number] = live.get(use.number, 0) + use.bytes
+        live = live_bytes(files)
         for number in self.live():
             live.pop(number, None)
         sizes = {number: log.size for number in live if (log := self._open.get(number)) is not None}
@@ -127,6 +133,13 @@ class ValueLogs:
             chosen.append(number)
             excess -= sizes[number] - live[number]
         return frozenset(chosen)
+
+    def totals(self, files: Iterable[TableMeta]) -> dict[str, int]:
+        """How many there are, their bytes, and those that tables point to or nobody does."""
+        live, sizes = live_bytes(files), {number: log.size for number, log in self._open.items()}
+        garbage = sum(size - live.get(n, 0) for n, size in sizes.items() if n not in self.live())
+        in_use = {"files": len(sizes), "bytes": sum(sizes.values()), "live_bytes": sum(live.values())}
+        return {**in_use, "garbage_bytes": garbage}
 
     def unused(self, files: Iterable[TableMeta]) -> list[str]:
         """Names of value logs that nobody needs any more, each returned once. `files` are the manifest's tables."""

@@ -9,7 +9,7 @@ from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport MAX_LEVELS
 from lsmkv_ext.table.reader cimport TableC
-from lsmkv_ext.values.reader cimport ValueLogC
+from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
 
 # The fields of a table that a lookup reads up to its filter, in one cache line. A table that its filter rules out is not touched.
 ctypedef struct TableSlot:
@@ -62,5 +62,7 @@ cdef class ReadState:
     cdef void fill_slot(self, TableSlot* slot, TableC* t) noexcept
 
 
+# The object of a value log that the state's memtables or tables hold.
+cdef ValueLog value_log_object(ReadState state, uint64_t number)
 # Raises the exception for a failed read. CorruptionError names the file of the table or value log, others name `path`.
 cdef int raise_read(ReadState state, const Status* st, object path) except -1

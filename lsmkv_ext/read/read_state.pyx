@@ -8,7 +8,7 @@ from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.status cimport ST_CORRUPT, raise_status
 from lsmkv_ext.table.table cimport Table
-from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
+from lsmkv_ext.values.reader cimport ValueLogC
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -31,6 +31,20 @@ cdef int raise_read(ReadState state, const Status* st, object path) except -1:
             if file.number == st.file_number:
                 path = file.path
     return raise_status(st, path)
+
+
+cdef ValueLog value_log_object(ReadState state, uint64_t number):
+    cdef ValueLog log
+    for memtable in state.memtables:
+        for log in memtable.value_logs:
+            if log.c.number == number:
+                return log
+    for tables in state.levels:
+        for table in tables:
+            for log in table.value_logs:
+                if log.c.number == number:
+                    return log
+    return None
 
 
 cdef class ReadState:

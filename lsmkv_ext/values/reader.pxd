@@ -25,6 +25,11 @@ ctypedef struct ValueLogC:
 
 # Reads the p.raw bytes of a value.
 cdef int value_read(ValueLogC* v, const ValuePointer* p, char* out, Status* st) noexcept nogil
+# The descriptor of the file, for a value that lies within it; until value_release.
+cdef int value_acquire(ValueLogC* v, const ValuePointer* p, int* fd, Status* st) noexcept nogil
+cdef void value_release(ValueLogC* v) noexcept nogil
+# Checks an uncompressed value in memory, from its header to its chunk table.
+cdef int value_check(const ValueLogC* v, const ValuePointer* p, const char* value, Status* st) noexcept nogil
 # Checks all checksums of a value. Takes little memory.
 cdef int value_verify(ValueLogC* v, const ValuePointer* p, Status* st) noexcept nogil
 

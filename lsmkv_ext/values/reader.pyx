@@ -153,6 +153,21 @@ cdef int read_stored(ValueLogC* v, const ValuePointer* p, char* out, char* table
     return ST_OK if problem == NULL else fail_corrupt(st, problem, v.number, p.offset)
 
 
+cdef int value_check(const ValueLogC* v, const ValuePointer* p, const char* value, Status* st) noexcept nogil:
+    cdef const char* problem = value_header_check(value, p, v.identity)
+    if problem == NULL:
+        problem = check_chunks(v, p, value + VALUE_HEADER + p.stored, value + VALUE_HEADER)
+    return ST_OK if problem == NULL else fail_corrupt(st, problem, v.number, p.offset)
+
+
+cdef int value_acquire(ValueLogC* v, const ValuePointer* p, int* fd, Status* st) noexcept nogil:
+    return st.code if check_end(v, p, st) != ST_OK else acquire(v, fd, st)
+
+
+cdef void value_release(ValueLogC* v) noexcept nogil:
+    release(v)
+
+
 cdef int read_packed(ValueLogC* v, const ValuePointer* p, char* out, char* buffer, Status* st) noexcept nogil:
     """Reads a compressed value through `buffer`, which has room for all of it."""
     cdef const char* chunks = buffer + VALUE_HEADER

@@ -447,6 +447,7 @@ TIGHT = {"write_buffer_size": 8192, "target_file_size": 8192, "max_background_jo
 
 def test_collection_bounds_the_bytes_of_value_logs(path):
     with big(path, **TIGHT) as db:
+        keep_still(db)
         expected = overwrite(db, 6)
         db.flush()
         db.compact_range()
@@ -462,6 +463,7 @@ def test_collection_bounds_the_bytes_of_value_logs(path):
 
 def test_readers_keep_what_is_collected(path):
     with big(path, **TIGHT) as db:
+        keep_still(db)
         first = overwrite(db, 1)
         db.flush()
         before = db.snapshot()
@@ -685,3 +687,77 @@ def test_a_collection_merges_tables_of_l0_down():
     plan = choose(version, lsmkv.Options(l0_compaction_trigger=4), hints=Hints(collect=frozenset({7})))
     assert (plan.level, plan.output_level, len(plan.inputs)) == (0, 1, 2)
     assert choose(version, lsmkv.Options(l0_compaction_trigger=4), hints=Hints(collect=frozenset({8}))) is None
+
+
+# Views and statistics ---------------------------------------------------------------------------------------------
+
+
+def test_a_view_shows_the_value_and_keeps_it(path):
+    with big(path) as db:
+        keep_still(db)
+        db.put(b"large", value(1, 100_000))
+        db.put(b"small", b"small")
+        view, small = db.get(b"large", copy=False), db.get(b"small", copy=False)
+        assert isinstance(view, memoryview) and view.readonly
+        assert bytes(view) == value(1, 100_000)
+        assert bytes(small) == b"small"
+        assert db.get(b"missing", copy=False) is None
+        db.flush()
+        flushed = db.get(b"large", copy=False)
+        db.put(b"large", b"gone")
+        db.compact_range()
+        settle(db)
+        assert bytes(view) == bytes(flushed) == value(1, 100_000)
+        assert len(vlogs(path)) == 1
+        del view, flushed
+        settle(db)
+        assert vlogs(path) == []
+
+
+def test_a_view_outlives_the_database(path):
+    with big(path) as db:
+        db.put(b"large", value(1))
+        view = db.get(b"large", copy=False)
+    assert bytes(view) == value(1)
+
+
+def test_a_view_of_a_compressed_value_is_a_copy(path):
+    with big(path, large_value_compression="lz4") as db:
+        db.put(b"large", bytes(5000))
+        assert bytes(db.get(b"large", copy=False)) == bytes(5000)
+
+
+def test_a_view_of_a_damaged_value_is_refused(path):
+    with big(path) as db:
+        db.put(b"large", value(1))
+    damage(last_value(path)[0])
+    with big(path) as db, pytest.raises(lsmkv.CorruptionError):
+        db.get(b"large", copy=False)
+
+
+def test_the_statistics_tell_live_bytes_from_garbage(path):
+    with big(path) as db:
+        keep_still(db)
+        for i in range(6):
+            db.put(b"k%d" % (i % 4), value(i, 4096))
+        db.flush()
+        found = db.stats()
+        (size,) = [os.path.getsize(os.path.join(path, name)) for name in vlogs(path)]
+        assert (found.value_logs.files, found.value_logs.bytes) == (1, size)
+        assert found.value_logs.live_bytes == 4 * 4128
+        assert found.value_logs.garbage_bytes == size - 4 * 4128
+        assert found.value_logs.written_bytes == 6 * 4128
+        assert 1 < found.writes.written_per_byte < 1.2
+
+
+def test_repair_keeps_the_expiries_of_what_it_saves(path):
+    with big(path) as db:
+        keep_still(db)
+        db.put(b"lost", value(1))
+        db.put(b"timed", b"small", ttl=3600)
+        db.flush()
+    os.unlink(last_value(path)[0])
+    assert lsmkv.repair(path).losses
+    with big(path) as db:
+        assert dict(db.iterator()) == {b"timed": b"small"}
+        assert 3500 < db.ttl(b"timed") <= 3601
