@@ -106,7 +106,12 @@ def _build(versions: VersionSet, working: str) -> None:
     try:
         for f in state.files():
             link_or_copy(filenames.table_path(versions.directory, f.number), filenames.table_path(working, f.number))
-        highest = max((f.number for f in state.files()), default=0)
+        # A rotation came before the flush of these tables, so their value logs are sealed.
+        values = sorted({use.number for f in state.files() for use in f.value_logs})
+        for number in values:
+            source = filenames.value_log_path(versions.directory, number)
+            link_or_copy(source, filenames.value_log_path(working, number))
+        highest = max([0, *values, *(f.number for f in state.files())])
         clock = max(state.clock, versions.engine.clock) if state.format_version > 1 else 0
         state = replace(state, next_file=highest + 2, log_number=0, logged=False, clock=clock)
         first = snapshot_edit(state, "checkpoint", 0)

@@ -28,6 +28,7 @@ MAX_FILE_NUMBER = (1 << 62) - 1
 class FileKind(Enum):
     TABLE = "table"
     LOG = "log"
+    VALUE_LOG = "value log"
     MANIFEST = "manifest"
     CURRENT = "current"
     LOCK = "lock"
@@ -48,8 +49,8 @@ _FIXED = {
 }
 _TEMPORARY = frozenset({CURRENT + ".tmp", OPTIONS + ".tmp", STATS + ".tmp"})
 _NUMBER = r"([0-9]{6}|[1-9][0-9]{6,18})"
-_NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal|wal\.tmp)|MANIFEST-{_NUMBER})\Z", re.ASCII)
-_SUFFIXES = {"sst": FileKind.TABLE, "wal": FileKind.LOG, "wal.tmp": FileKind.TEMPORARY}
+_NUMBERED = re.compile(rf"(?:{_NUMBER}\.(sst|wal|vlog|wal\.tmp)|MANIFEST-{_NUMBER})\Z", re.ASCII)
+_SUFFIXES = {"sst": FileKind.TABLE, "wal": FileKind.LOG, "vlog": FileKind.VALUE_LOG, "wal.tmp": FileKind.TEMPORARY}
 
 
 def directory_path(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
@@ -70,6 +71,10 @@ def log_name(number: int) -> str:
     return f"{number:06d}.wal"
 
 
+def value_log_name(number: int) -> str:
+    return f"{number:06d}.vlog"
+
+
 def manifest_name(number: int) -> str:
     return f"MANIFEST-{number:06d}"
 
@@ -80,6 +85,10 @@ def table_path(directory: str, number: int) -> str:
 
 def log_path(directory: str, number: int) -> str:
     return os.path.join(directory, log_name(number))
+
+
+def value_log_path(directory: str, number: int) -> str:
+    return os.path.join(directory, value_log_name(number))
 
 
 def manifest_path(directory: str, number: int) -> str:

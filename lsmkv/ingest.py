@@ -71,6 +71,8 @@ def check_sources(paths: Sequence[str]) -> int:
     for table in tables:
         if table.smallest is None:
             raise ValueError(f"{table.path}: a table without entries cannot be ingested")
+        if table.meta.value_logs:
+            raise ValueError(f"{table.path}: a table that points into value logs cannot be ingested")
         findings = verify_table(table, deep=True)
         if findings:
             raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])

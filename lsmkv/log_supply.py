@@ -45,6 +45,7 @@ class LogSupply:
         # First: if this fails, no log has been taken.
         written = [tree for tree in engine.forest.trees if tree.active and not tree.active.empty]
         memtables = {tree.keyspace: new_memtable(self.versions, tree) for tree in written}
+        self.versions.values.arrived()
         number, writer = self._take(engine.last_seq)
         for memtable in memtables.values():
             memtable.number = number

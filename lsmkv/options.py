@@ -50,6 +50,9 @@ class Options:
     optimize_filters_for_hits: bool | str = False
     prefix_extractor: PrefixExtractor = None
     default_ttl: float | None = None
+    large_value_threshold: int | None = None
+    large_value_compression: Compression = None
+    value_gc_ratio: float = 1.5
     verify_filters: bool = True
     filter_debt_ratio: float | None = None
     filter_shadow_ratio: float = 0.0
@@ -237,6 +240,8 @@ OF_KEYSPACE = frozenset(
         "optimize_filters_for_hits",
         "prefix_extractor",
         "default_ttl",
+        "large_value_threshold",
+        "large_value_compression",
         "verify_filters",
         "filter_debt_ratio",
         "filter_shadow_ratio",
@@ -250,6 +255,7 @@ OF_KEYSPACE = frozenset(
 
 # Options that apply from the next memtable, table or decision on, without a reopen.
 LIVE = OF_KEYSPACE | {
+    "value_gc_ratio",
     "write_buffer_size",
     "max_write_buffers",
     "block_cache_size",
@@ -404,6 +410,9 @@ _CHECKS: dict[str, Check] = {
     "optimize_filters_for_hits": _one_of(False, True, "auto"),
     "prefix_extractor": _prefix_extractor,
     "default_ttl": _optional(_seconds),
+    "large_value_threshold": _optional(_integer(64, 1 << 30)),
+    "large_value_compression": _one_of(None, "lz4"),
+    "value_gc_ratio": _number(1.1, 100.0),
     "verify_filters": _boolean,
     "filter_debt_ratio": _optional(_number(0.0, 1.0)),
     "filter_shadow_ratio": _number(0.0, 1.0),

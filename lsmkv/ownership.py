@@ -23,6 +23,7 @@ from lsmkv_ext.wal.sync_watermark import damaged_offsets
 
 TABLE_MAGIC = b"lsmkvSST"  # the last bytes of a table
 LOG_MAGIC = b"lsmkvlog"  # the first ones of a log
+VALUE_LOG_MAGIC = b"lsmkvVLG"  # the first ones of a value log
 WATERMARK_BYTES = 4096
 STATS_BEGINS = b'{"pid": '
 OUR_CURRENT = re.compile(rb"MANIFEST-[0-9]+ ")  # where LevelDB's has a line break
@@ -56,6 +57,8 @@ def _contents_are_ours(path: str, name: str, kind: FileKind, size: int) -> bool:
         return _bytes_at(path, max(size - len(TABLE_MAGIC), 0), len(TABLE_MAGIC)) == TABLE_MAGIC
     if kind is FileKind.LOG or name.endswith(".wal.tmp"):
         return _bytes_at(path, 0, len(LOG_MAGIC)) == LOG_MAGIC
+    if kind is FileKind.VALUE_LOG:
+        return _begins(path, VALUE_LOG_MAGIC)
     if kind is FileKind.MANIFEST:
         return _begins(path, MAGIC)
     if kind is FileKind.SYNCED:

@@ -103,6 +103,11 @@ WHOLE = (  # of all keyspaces
     _counter("compaction_out_bytes", "Bytes written by compactions", lambda s: s.compaction.bytes_out),
     _gauge("write_amplification", "Written per flushed byte", lambda s: s.compaction.write_amplification),
     _counter("reclaimed_bytes", "Expired keys and values that were dropped", lambda s: s.expiry.reclaimed_bytes),
+    _gauge("value_log_bytes", "Bytes of value logs", lambda s: s.value_logs.bytes),
+    _gauge("value_log_live_bytes", "Bytes of values that tables point to", lambda s: s.value_logs.live_bytes),
+    _gauge("value_log_garbage_bytes", "Bytes of values that nobody points to", lambda s: s.value_logs.garbage_bytes),
+    _counter("value_log_written_bytes", "Bytes appended to value logs", lambda s: s.value_logs.written_bytes),
+    _gauge("written_per_byte", "Written per byte of keys and values", lambda s: s.writes.written_per_byte),
     _counter("slowdown_seconds", "Time writers were slowed", lambda s: s.stalls.slowdown_seconds),
     _counter("stop_seconds", "Time writers were stopped", lambda s: s.stalls.stop_seconds),
 )

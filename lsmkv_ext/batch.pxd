@@ -6,21 +6,27 @@
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from lsmkv_ext.entry cimport EXPIRY_SIZE, is_expiry
+from lsmkv_ext.entry cimport EXPIRY_SIZE, POINTER_SIZE, is_expiry
 from lsmkv_ext.limits cimport MAX_KEY, MAX_KEYSPACE, MAX_VALUE
 from lsmkv_ext.port.coding cimport get_u64, get_varint, put_u64, put_varint, varint_size
 from lsmkv_ext.port.handle cimport HandleC
+from lsmkv_ext.values.format cimport ValuePointer, pointer_decode
 
 cdef enum:
     OP_PUT = 0
     OP_DELETE = 1
     OP_DELETE_RANGE = 2
+    OP_PUT_POINTER = 8          # a put whose value is in a value log
 
 cdef enum:                      # the first byte of an operation
     OP_KIND = 3                 # bits: one of the above
     OP_EXPIRY = 4               # bit: of a put, an expiry follows the key
+    OP_POINTER = OP_PUT_POINTER     # bit: of a put, a pointer takes the place of the value
     OP_KEYSPACE = 16            # bit: the id of a keyspace follows
-    ANY_OPERATION = OP_KIND | OP_EXPIRY | OP_KEYSPACE
+    ANY_OPERATION = OP_KIND | OP_EXPIRY | OP_POINTER | OP_KEYSPACE
+
+cdef enum:
+    LOGGED_POINTER = POINTER_SIZE + 8   # bytes of a pointer and the identity of its value log
 
 cdef enum:
     MAX_BATCH_COUNT = (1 << 24) - 1
@@ -32,7 +38,7 @@ ctypedef struct Operation:      # pointers are borrowed from the payload
     const char* key             # of a delete_range: its start
     size_t klen
     const char* value           # of a delete_range: its stop; NULL for a delete
-    size_t vlen
+    size_t vlen                 # of a pointer without the identity, which follows it
     uint64_t expiry             # 0: none
     uint64_t seq
 
@@ -56,14 +62,14 @@ cdef inline size_t op_size(int op, uint32_t keyspace, size_t klen, size_t vlen, 
         n += varint_size(keyspace)
     if expiry:
         n += EXPIRY_SIZE
-    if op != OP_DELETE:
-        n += varint_size(vlen) + vlen
-    return n
+    if op & (OP_DELETE | OP_POINTER):
+        return n if op == OP_DELETE else n + LOGGED_POINTER
+    return n + varint_size(vlen) + vlen
 
 
 cdef inline char* op_encode(char* p, int op, uint32_t keyspace, const char* key, size_t klen, const char* value,
                             size_t vlen, uint64_t expiry) noexcept nogil:
-    """Writes op_size bytes; returns the byte after the last."""
+    """Writes op_size bytes; returns the byte after the last. With OP_PUT_POINTER the value is a pointer and an identity."""
     p[0] = <char>(op | OP_EXPIRY if expiry else op)
     p += 1
     if keyspace:
@@ -75,11 +81,14 @@ cdef inline char* op_encode(char* p, int op, uint32_t keyspace, const char* key,
     if expiry:
         put_u64(p, expiry)
         p += EXPIRY_SIZE
-    if op != OP_DELETE:
+    if op & (OP_DELETE | OP_POINTER):
+        if op == OP_DELETE:
+            return p
+        vlen = LOGGED_POINTER
+    else:
         p = put_varint(p, vlen)
-        memcpy(p, value, vlen)
-        p += vlen
-    return p
+    memcpy(p, value, vlen)
+    return p + vlen
 
 
 cdef inline const char* ops_begin(OpCursor* ops, const char* payload, size_t n, uint32_t count,
@@ -100,13 +109,14 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
     cdef const char* p = ops.p
     cdef const char* end = ops.end
     cdef uint64_t klen = 0, vlen = 0, keyspace = 0
+    cdef ValuePointer pointer
     cdef int first
     if p >= end:
         return b"a batch holds fewer operations than it says"
     first = <unsigned char>p[0]
     p += 1
     out.op = first & OP_KIND
-    if first & ~ops.allowed or out.op > OP_DELETE_RANGE or (first & OP_EXPIRY and out.op != OP_PUT):
+    if first & ~ops.allowed or out.op > OP_DELETE_RANGE or (first & (OP_EXPIRY | OP_POINTER) and out.op != OP_PUT):
         return b"a batch holds an unknown operation"
     if first & OP_KEYSPACE:
         p = get_varint(p, end, &keyspace)
@@ -126,7 +136,15 @@ cdef inline const char* ops_next(OpCursor* ops, Operation* out) noexcept nogil:
             return b"a batch holds a malformed expiry"
         out.expiry = get_u64(p)
         p += EXPIRY_SIZE
-    if out.op != OP_DELETE:
+    if first & OP_POINTER:
+        if (end - p < LOGGED_POINTER or pointer_decode(p, &pointer) != NULL or pointer.number == 0
+                or get_u64(p + POINTER_SIZE) == 0):
+            return b"a batch holds a malformed pointer"
+        out.op = OP_PUT_POINTER
+        out.value = p
+        vlen = POINTER_SIZE
+        p += LOGGED_POINTER
+    elif out.op != OP_DELETE:
         p = get_varint(p, end, &vlen)
         if p == NULL or vlen > <uint64_t>(MAX_VALUE if out.op == OP_PUT else MAX_KEY) or vlen > <uint64_t>(end - p):
             return b"a batch holds a malformed value"
@@ -157,6 +175,7 @@ ctypedef struct BatchC:
     uint32_t deletes            # of these, delete_range included
     bint keyspaces              # some are of a keyspace other than the default one
     bint expiries               # some have an expiry
+    size_t largest              # bytes of the largest value
     int writers                 # calls that read `data` and may release the GIL: until they end, it must not move or change
 
 # `expiry` is 0 for none.

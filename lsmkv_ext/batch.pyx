@@ -13,7 +13,7 @@ from lsmkv_ext.errors import OptionError
 
 cdef ClockC system_clock        # for batches that belong to no database
 
-cdef dict OP_NAMES = {OP_PUT: "put", OP_DELETE: "delete", OP_DELETE_RANGE: "delete_range"}
+cdef dict OP_NAMES = {OP_PUT: "put", OP_DELETE: "delete", OP_DELETE_RANGE: "delete_range", OP_PUT_POINTER: "put_pointer"}
 
 
 # --- reading operations ----------------------------------------------------------------------------------------------
@@ -103,9 +103,11 @@ cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t
     op_encode(b.data + b.used, op, keyspace, key, klen, value, vlen, expiry)
     b.used += n
     b.count += 1
-    b.deletes += op != OP_PUT
+    b.deletes += (op & ~OP_POINTER) != OP_PUT
     b.keyspaces |= keyspace != 0
     b.expiries |= expiry != 0
+    if vlen > b.largest:
+        b.largest = vlen
     return 0
 
 
@@ -254,6 +256,7 @@ cdef class WriteBatch:
         self.b.deletes = 0
         self.b.keyspaces = False
         self.b.expiries = False
+        self.b.largest = 0
 
     def append(self, WriteBatch other not None):
         """Add the operations of another batch behind these.
@@ -275,6 +278,7 @@ cdef class WriteBatch:
         self.b.deletes += other.b.deletes
         self.b.keyspaces |= other.b.keyspaces
         self.b.expiries |= other.b.expiries
+        self.b.largest = max(self.b.largest, other.b.largest)
 
     def write(self, *, sync=None):
         """Write the operations to the batch's database and drop them. If the write fails, the batch keeps them.

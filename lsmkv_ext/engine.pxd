@@ -20,6 +20,7 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.forest cimport Forest
 from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.tree cimport Tree
+from lsmkv_ext.values.writer cimport ValueWriter
 from lsmkv_ext.wal.sync_watermark cimport SyncWatermark
 from lsmkv_ext.wal.writer cimport LogWriter
 
@@ -28,6 +29,7 @@ ctypedef struct WriteCounters:
     uint64_t deletes
     uint64_t batches
     uint64_t bytes_written      # keys and values
+    uint64_t value_log_bytes    # written to value logs by puts and batches
     uint64_t log_bytes
     uint64_t slowdowns
     uint64_t slowdown_ns
@@ -71,6 +73,9 @@ cdef class Engine:
     cdef uint64_t buffered      # bytes in the active memtables
     cdef public uint64_t capacity       # from so many on they are rotated
     cdef readonly LogWriter log         # in use; None: no log
+    cdef readonly ValueWriter values    # takes the large values; None: none was written since the last rotation
+    cdef public uint64_t value_capacity     # from so many bytes on in it, memtables and logs are rotated
+    cdef uint64_t large_value           # the smallest threshold of all trees; UINT64_MAX: none has one
     cdef list old_logs          # logs of immutable memtables, oldest first; synced before the one in use. Replaced, never changed
     cdef SyncWatermark watermark        # the file SYNCED, for the log in use; None: the log's head has the offset
     cdef list obsolete_logs     # numbers of logs whose memtables are flushed
@@ -90,6 +95,7 @@ cdef class Engine:
     cdef public object on_refused       # (): called once, when `refusal` is set
     cdef public object release_reserve  # (): frees the disk space set aside; returns whether there was any
     cdef public object refill_reserve   # (): sets space aside again if there is any, and calls set_reserve_used
+    cdef public object on_large_value   # (): returns a new ValueWriter, whose name is durable; the caller holds the turn
     cdef public object on_upgrade       # (): gives the database the latest format and sets `takes_expiries`
     cdef WriteCounters writes
     cdef WriterTurn turn
@@ -113,8 +119,19 @@ cdef class Engine:
     # With `seen` it writes only if the key has not changed since. An expiry of 0 is none. Returns whether it wrote.
     cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
                        int sync, Seen seen=*) except -1
+    # The same for a put whose value goes to a value log.
+    cdef int write_large(self, Tree tree, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry, int sync,
+                         Seen seen) except -1
+    # Writes a batch of which some values go to a value log.
+    cdef int write_large_payload(self, const BatchC* b, int sync, WriteCondition condition) except -1
+    cdef int open_values(self) except -1
+    # Appends a value to the value log of `tree`, and adds the put of its pointer to `out`. The caller holds the turn.
+    cdef int add_pointer(self, WriteBatch out, Tree tree, const char* key, size_t klen, const char* value, size_t vlen,
+                         uint64_t expiry) except -1
+    cdef int write_pointers(self, WriteBatch batch, uint64_t* end) except -1
     # Returns whether it wrote: always, but for a condition that does not hold.
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=*) except -1
+    cdef int count_batch(self, const BatchC* b) noexcept
     cdef int check_keyspaces(self, const BatchC* b) except -1
     # Makes the database take expiries: one of format 1 is upgraded.
     cdef int allow_expiries(self) except -1

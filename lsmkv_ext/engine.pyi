@@ -10,6 +10,7 @@ from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.tree import Tree
+from lsmkv_ext.values.writer import ValueWriter
 from lsmkv_ext.wal.sync_watermark import SyncWatermark
 from lsmkv_ext.wal.writer import LogWriter
 
@@ -20,12 +21,15 @@ class Engine:
     path: str
     capacity: int
     log: LogWriter | None
+    values: ValueWriter | None
+    value_capacity: int
     readonly: bool
     refusal: BaseException | None
     on_full: Callable[[bool], object] | None
     on_refused: Callable[[], object] | None
     release_reserve: Callable[[], bool] | None
     refill_reserve: Callable[[], object] | None
+    on_large_value: Callable[[], ValueWriter] | None
     on_upgrade: Callable[[], object] | None
     takes_expiries: bool
     def __new__(cls, path: str, seed: int) -> Self: ...
@@ -55,6 +59,7 @@ class Engine:
     def set_reserve_used(self, used: bool) -> None: ...
     def set_row_cache(self, limit: int) -> None: ...
     def set_default_ttl(self, tree: Tree, ms: int) -> None: ...
+    def set_large_value(self, tree: Tree, threshold: int, compression: int) -> None: ...
     def now(self) -> int: ...
     def start_clock(self, latest: int, manual: ManualClock | None = None) -> None: ...
     @property

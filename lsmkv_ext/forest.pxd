@@ -34,3 +34,4 @@ cdef class Forest:
     cdef uint64_t oldest_number(self)
     cdef uint64_t buffered(self) noexcept
     cdef uint64_t default_ttl(self, uint32_t keyspace) noexcept     # 0: none, or there is no such keyspace
+    cdef Tree tree_of(self, uint32_t keyspace)                      # None: there is no such keyspace

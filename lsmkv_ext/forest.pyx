@@ -179,3 +179,7 @@ cdef class Forest:
         cdef MemSlot* slot = slots_find(&self.slots, keyspace)
         # The slots are in the order of the trees.
         return 0 if slot == NULL else (<Tree>self.trees[slot - self.slots.items]).default_ttl
+
+    cdef Tree tree_of(self, uint32_t keyspace):
+        cdef MemSlot* slot = slots_find(&self.slots, keyspace)
+        return None if slot == NULL else <Tree>self.trees[slot - self.slots.items]

@@ -7,6 +7,7 @@ from libc.string cimport memset
 
 from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_offer, row_cache_prefetch, row_cache_worth_probing
 from lsmkv_ext.entry cimport MAX_EXPIRY
+from lsmkv_ext.port.atomics cimport lsm_unlikely
 from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.handle cimport HandleC, handle_check
@@ -16,10 +17,16 @@ from lsmkv_ext.read.counters cimport Counters, counters_add, counters_start, lsm
 from lsmkv_ext.read.cursor cimport Cursor, new_cursor
 from lsmkv_ext.read.explain cimport explain_lookup
 from lsmkv_ext.read.iterator cimport Iterator, new_iterator
-from lsmkv_ext.read.lookup cimport ABSENT, FOUND, Lookup, prefetch_lookup, probe_many, probe_memtables, probe_tables
-from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
+from lsmkv_ext.read.lookup cimport (
+    ABSENT, FOUND, POINTED, Lookup, prefetch_lookup, probe_many, probe_memtables, probe_tables,
+)
+from lsmkv_ext.read.read_state cimport raise_read, read_state_drain, value_log_object
+from lsmkv_ext.read.values cimport find_value, read_value
 from lsmkv_ext.table.reader cimport ReadContext, table_unpin
 from lsmkv_ext.tree cimport refuse_dropped
+from lsmkv_ext.values.format cimport VALUE_STORED, ValuePointer
+from lsmkv_ext.values.reader cimport ValueLogC
+from lsmkv_ext.values.view cimport value_view
 
 from lsmkv_ext.errors import ClosedError, KeyspaceError
 
@@ -44,7 +51,45 @@ cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:
 
 # --- one key ---------------------------------------------------------------------------------------------------------------
 
-cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_key, object default, bint fill_cache):
+cdef object value_view_of(Reader self, ReadState state, uint64_t number, const ValuePointer* p):
+    """A memoryview of a value that lies within its value log, which it holds. A close in between changes nothing."""
+    cdef Status st
+    cdef object view
+    status_clear(&st)
+    view = value_view(value_log_object(state, number), p, &st)
+    if st.code != ST_OK:
+        raise_read(state, &st, self.tree.path)
+    return memoryview(view)
+
+
+cdef object pointed_value(Reader self, ReadState state, const Lookup* q, int form):
+    """The value that an entry points to. Releases the GIL; the caller holds the state."""
+    cdef ReadContext rc
+    cdef Status st
+    cdef ValuePointer p
+    cdef ValueLogC* log
+    cdef object value = None
+    if form == NOT_READ:
+        return True
+    memset(&rc, 0, sizeof(rc))
+    rc.gil_held = True
+    status_clear(&st)
+    log = find_value(&state.c, q.pointer, &p, &st)
+    if log != NULL and form == AS_VIEW and p.compression == VALUE_STORED and p.raw:
+        return value_view_of(self, state, p.number, &p)
+    if log != NULL:
+        value = PyBytes_FromStringAndSize(NULL, p.raw)
+        self.handle.inflight += 1
+        read_value(log, &p, PyBytes_AS_STRING(value), &rc, &st)
+        self.handle.inflight -= 1
+        count_disk(self.handle, &rc)
+    if st.code != ST_OK:
+        raise_read(state, &st, self.tree.path)
+    return value
+
+
+cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_key, object default, bint fill_cache,
+                            int form):
     cdef ReadContext rc
     cdef Status st
     cdef object value
@@ -63,6 +108,9 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
         raise_read(state, &st, self.tree.path)
     if not q.found:
         return default
+    if q.found == POINTED:
+        table_unpin(q.owner, q.pinned)
+        return pointed_value(self, state, q, form)
     value = PyBytes_FromStringAndSize(q.value, q.vlen)
     if q.pinned != NULL:
         table_unpin(q.owner, q.pinned)
@@ -74,7 +122,7 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
 
 
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry):
+                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry, int form=AS_BYTES):
     cdef Lookup q
     cdef Moment moment
     cdef int answer
@@ -96,12 +144,14 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     if answer == FOUND:
         if expiry != NULL:
             expiry[0] = q.expiry
+        if lsm_unlikely(q.found == POINTED):
+            return pointed_value(self, state, &q, form)
         return PyBytes_FromStringAndSize(q.value, q.vlen)
     if answer != ABSENT:
         return default
     if (self.tree.row_cache.c.sets == NULL or row_key is None or state is not self.tree.state
             or not row_cache_worth_probing(&self.tree.row_cache.c)):
-        value = get_from_tables(self, state, &q, None, default, fill_cache)
+        value = get_from_tables(self, state, &q, None, default, fill_cache, form)
         if expiry != NULL:
             expiry[0] = q.expiry
         return value
@@ -110,13 +160,13 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
         lsm_count(&self.tree.lookups.row_hits, 1)
         lsm_count(&self.tree.lookups.gets_found, 1)
         return <object>row
-    value = get_from_tables(self, state, &q, row_key, default, fill_cache)
+    value = get_from_tables(self, state, &q, row_key, default, fill_cache, form)
     if expiry != NULL:
         expiry[0] = q.expiry
     return value
 
 
-cdef object lookup(Reader self, object key, object default, bint fill_cache, bint expect_hit):
+cdef object lookup(Reader self, object key, object default, bint fill_cache, bint expect_hit, int form=AS_BYTES):
     cdef uint64_t snapshot = 0
     cdef ReadState state
     cdef Py_buffer kb
@@ -131,13 +181,14 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, bin
             if state is None:
                 refuse_dropped()
         return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
-                            fill_cache, expect_hit, NULL)
+                            fill_cache, expect_hit, NULL, form)
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
     get_bytes_view(key, &kb)
     try:
         state = self.open_state(&snapshot)
-        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect_hit, NULL)
+        return lookup_bytes(self, state, snapshot, <const char*>kb.buf, kb.len, None, default, fill_cache, expect_hit, NULL,
+                            form)
     finally:
         PyBuffer_Release(&kb)
 
@@ -194,7 +245,10 @@ cdef list lookup_many(Reader self, ReadState state, uint64_t snapshot, list keys
         if st.code != ST_OK:
             raise_read(state, &st, self.tree.path)
         for i in range(n):
-            out[i] = PyBytes_FromStringAndSize(queries[i].value, queries[i].vlen) if queries[i].found else default
+            if lsm_unlikely(queries[i].found == POINTED):
+                out[i] = pointed_value(self, state, &queries[i], AS_BYTES)
+            else:
+                out[i] = PyBytes_FromStringAndSize(queries[i].value, queries[i].vlen) if queries[i].found else default
         return out
     finally:
         for i in range(n):
@@ -231,8 +285,11 @@ cdef class Reader(Dependent):
         """[(tree, state)] of all keyspaces, and in `snapshot` the sequence number, of one moment. Raises as open_state does."""
         return [(self.tree, self.open_state(snapshot))]
 
-    def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None):
+    def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None, bint copy=True):
         """Return the value of `key`, or `default` if it is missing.
+
+        With `copy=False` a value is a read-only memoryview. That of a large value that is not compressed shows the file
+        itself, and keeps it on disk; its checksums were verified. After a disk error, reading it ends the process.
 
         `fill_cache=False` keeps the blocks it reads out of the block cache. `expect="hit"` skips the filter of the last
         level, which cannot save a read for a key that exists. Checksums are always verified; `verify_checksums` has no
@@ -244,7 +301,14 @@ cdef class Reader(Dependent):
         >>> db.get(b"ada"), db.get(b"bob", b"?")
         (b'1815', b'?')
         """
-        return lookup(self, key, default, fill_cache, expect is not None and expects_hit(expect))
+        cdef bint expect_hit = expect is not None and expects_hit(expect)
+        cdef object found
+        if copy:
+            return lookup(self, key, default, fill_cache, expect_hit)
+        found = lookup(self, key, MISSING, fill_cache, expect_hit, AS_VIEW)
+        if found is MISSING:
+            return default
+        return found if isinstance(found, memoryview) else memoryview(found)
 
     def __getitem__(self, key):
         cdef object value = lookup(self, key, MISSING, True, False)
@@ -253,7 +317,7 @@ cdef class Reader(Dependent):
         return value
 
     def __contains__(self, key):
-        return lookup(self, key, MISSING, True, False) is not MISSING
+        return lookup(self, key, MISSING, True, False, NOT_READ) is not MISSING
 
     def multi_get(self, keys, default=None):
         """Return the values of several keys in their order, `default` for those that are missing.
@@ -285,7 +349,7 @@ cdef class Reader(Dependent):
         cdef bytes k = as_bytes(key)
         cdef ReadState state = self.open_state(&snapshot)
         if lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, MISSING, True, False,
-                        &expiry) is MISSING:
+                        &expiry, NOT_READ) is MISSING:
             raise KeyError(key)
         return seconds_left(expiry, self.held_now or clock_now(&self.handle.clock))
 

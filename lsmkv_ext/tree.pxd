@@ -37,6 +37,8 @@ cdef class Tree:
     cdef uint32_t generation        # changes with the levels in `state`; a cached row is valid for one generation
     cdef Counters lookups
     cdef uint64_t default_ttl       # of puts without an expiry, in ms; 0: none
+    cdef uint64_t large_value       # values of so many bytes go to a value log; UINT64_MAX: none does
+    cdef int value_compression      # of these: VALUE_*
 
     cdef int next_generation(self) noexcept
     cdef int install(self, ReadState state) except -1

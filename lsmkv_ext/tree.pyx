@@ -20,6 +20,7 @@ cdef class Tree:
         self.seed = seed
         self.keyspace = keyspace
         self.kept = EMPTY
+        self.large_value = <uint64_t>-1
         self.row_salt = keyspace * <uint64_t>0x9E3779B97F4A7C15
 
     cdef int next_generation(self) noexcept:

@@ -17,6 +17,7 @@ COMMANDS = {
     "sst": ("lsmkv_tool.sst.commands", "Inspect, build and compare tables, in a database or standalone."),
     "filter": ("lsmkv_tool.filter.commands", "Inspect, measure and tune Bloom filters."),
     "wal": ("lsmkv_tool.wal.commands", "Inspect write-ahead logs."),
+    "vlog": ("lsmkv_tool.vlog.commands", "Inspect value logs, which hold large values."),
     "manifest": ("lsmkv_tool.manifest.commands", "Inspect the manifest, which lists a database's tables."),
     "plan": ("lsmkv_tool.plan", "Plan the filters of a database that does not exist yet."),
     "verify": ("lsmkv_tool.verify", "Check every byte of a database; exits 1 on any damage."),

@@ -28,6 +28,7 @@ class Counters:
     shifts: int = 0
     drops: int = 0
     expired_bytes: int = 0  # keys and values of expired entries that were dropped
+    values_copied: int = 0  # out of value logs that are collected
     filter_rebuilds: int = 0
     filter_rebuild_bytes: int = 0
     filter_rebuild_ns: int = 0
@@ -66,6 +67,7 @@ class Counters:
             self.filter_rebuild_ns += result.ns
         else:
             self.compactions += 1
+            self.values_copied += result.values_copied
             self.compaction_bytes_in += result.bytes_read
             self.compaction_bytes_out += result.bytes_written
             self.compaction_entries_in += result.entries_in

@@ -34,6 +34,7 @@ class ReadHints:
             frozenset(number for number, (_, whole) in known.items() if whole),
             {number: size for number, (size, _) in known.items()},
             self._tree.judge_time(),
+            self._tree.versions.values_to_collect(),
         )
 
     def _coverage(self, version: Version) -> dict[int, tuple[int, bool]]:

@@ -40,6 +40,7 @@ class Result:
     filter_verify_ns: int = 0
     outputs: int = 0
     expired_bytes: int = 0  # of the expired entries that it dropped
+    values_copied: int = 0  # out of value logs that are collected
 
 
 class Jobs:
@@ -178,6 +179,7 @@ class Jobs:
         options = tree.options
         with versions.lock:  # both at once: after a shift in between, `level` would not fit `version`
             version, level = tree.current, self._output_level(plan, shifts)
+            collect = versions.values_to_collect()
         inputs: list[Any] = []
         if plan.level == 0:
             inputs += tree.tables_of(plan.upper)
@@ -193,6 +195,7 @@ class Jobs:
             max_grandparent_overlap=GRANDPARENT_FILES * options.target_file_size,
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
             now=versions.judge_time(any(f.expiring for f in (*plan.upper, *lower))),
+            collect=collect,
             **self._table_options(options, version, level, plan.span),
         )
         return lambda start, stop: make(start=start, stop=stop)
@@ -200,6 +203,7 @@ class Jobs:
     def _replace(self, inputs: Sequence[TableMeta], outcome: dict[str, Any], plan: CompactionPlan, shifts: int) -> None:
         removed = tuple(f.number for f in inputs)
         with self.versions.commit:
+            self.versions.values.damaged.update(outcome["damaged_values"])
             level = self._output_level(plan, shifts)
             self._commit(outcome, level, removed, plan.reason)
 
@@ -254,8 +258,9 @@ def judged(outcome: dict[str, Any]) -> int | None:
 
 
 def open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outputs) -> list[Table]:
-    """Opens tables that a job wrote, which checks them."""
-    outputs.paths += [filenames.table_path(versions.directory, f.number) for f in files]
+    """Opens tables that a job wrote, which checks them. Syncs the value logs that they point into."""
+    outputs.paths += versions.paths_of(files)
+    versions.sync_values(files)
     return [versions.open_table(f.number, f.global_seq) for f in files]
 
 
@@ -273,4 +278,5 @@ def as_result(outcome: dict[str, Any], reason: str, level: int, output_level: in
         filter_verify_ns=outcome["filter_verify_ns"],
         outputs=outputs,
         expired_bytes=outcome.get("expired_bytes", 0),
+        values_copied=outcome.get("values_copied", 0),
     )

@@ -8,6 +8,8 @@ from lsmkv.version.version_set import VersionSet
 
 # From this write buffer size on, memtables rotate early.
 EARLY_FROM = 8 << 20
+# A value log takes the values of this many write buffers. Recovery reads it if it was not synced.
+VALUE_BUFFERS = 4
 # The cache shrinks in steps of this size, or other threads would wait long for the GIL.
 SHRINK_STEP = 1 << 20
 
@@ -34,3 +36,4 @@ def _rotate_early(versions: VersionSet) -> None:
         if size >= EARLY_FROM:
             size = size - size // 8 if engine.immutables else size // 2
         engine.capacity = size
+        engine.value_capacity = VALUE_BUFFERS * versions.options.write_buffer_size

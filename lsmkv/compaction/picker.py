@@ -31,6 +31,8 @@ BOTTOM_DEAD_SHARE = 0.25
 
 # The reason of plans that a caller asked for.
 MANUAL = "manual"
+# The reason of plans that copy values out of a value log.
+VALUE_LOG = "value log"
 # The reason of plans that drop whole tables of expired entries.
 EXPIRED = "expired"
 
@@ -89,6 +91,7 @@ class Hints:
     dead: frozenset[int] = frozenset()  # files in which newer range tombstones of the tree delete everything
     covered: Mapping[int, int] = field(default_factory=dict)  # bytes that newer range tombstones delete, by file
     now: int = 0  # by which expiries are judged; 0: none has passed
+    collect: frozenset[int] = frozenset()  # value logs out of which compactions copy the values
 
 
 NO_HINTS = Hints()
@@ -214,6 +217,7 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
     yield _pick_bottom_tombstones(version, options, taken, hints.now)
     yield _pick_seek_heavy(version, options, taken, hints)
     yield _pick_filter_debt(version, taken, hints)
+    yield _pick_collection(version, options, taken, hints.collect)
 
 
 def _pick_dead(version: Version, taken: _Conflicts, hints: Hints) -> CompactionPlan | None:
@@ -387,6 +391,25 @@ def _pick_filter_debt(version: Version, taken: _Conflicts, hints: Hints) -> Comp
                 plan = CompactionPlan(PlanKind.FILTERS, level, level, upper=(f,), reason="filter debt")
                 if taken.allow(plan):
                     return plan
+    return None
+
+
+def _pick_collection(
+    version: Version, options: Options, taken: _Conflicts, collect: frozenset[int]
+) -> CompactionPlan | None:
+    """A table that points into a value log to collect. It is rewritten in its level, which copies the values. Tables of
+    L0 are merged down first: a rewrite could drop a tombstone that an older table of L0 needs.
+    """
+    for level, files in enumerate(version.levels if collect else ()):
+        for f in files:
+            if not any(use.number in collect for use in f.value_logs):
+                continue
+            if level == 0:
+                plan = _pick_l0(version, options, taken, VALUE_LOG)
+            else:
+                plan = CompactionPlan(PlanKind.COMPACT, level, level, upper=(f,), reason=VALUE_LOG)
+            if plan is not None and taken.allow(plan):
+                return plan
     return None
 
 

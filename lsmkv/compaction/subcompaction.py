@@ -67,7 +67,7 @@ class SubcompactionJob:
         self,
         make: Callable[[bytes | None, bytes | None], Job],
         keys: Sequence[bytes],
-        discard: Callable[[list[int]], None],
+        discard: Callable[[list[TableMeta]], None],
     ) -> None:
         self._jobs = [make(start, stop) for start, stop in pairwise([None, *keys, None])]
         self._discard = discard
@@ -109,7 +109,7 @@ class SubcompactionJob:
             thread.join()
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         if self._error is not None:
-            self._discard([output.number for outcome in outcomes for output in outcome["outputs"]])
+            self._discard([output for outcome in outcomes for output in outcome["outputs"]])
             try:
                 raise self._error
             finally:
@@ -134,12 +134,13 @@ def together(outcomes: Sequence[dict[str, Any]], ns: int) -> dict[str, Any]:
     """Merges the outcomes. Each of them counts all of the input, but only its own outputs."""
     summed = (
         *("bytes_written", "entries_out", "dropped_deletes", "dropped_covered", "expired", "expired_bytes"),
-        *("filter_build_ns", "filter_verify_ns"),
+        *("values_copied", "filter_build_ns", "filter_verify_ns"),
     )
     return {
         **outcomes[0],
         **{name: sum(outcome[name] for outcome in outcomes) for name in summed},
         "outputs": [output for outcome in outcomes for output in outcome["outputs"]],
+        "damaged_values": [number for outcome in outcomes for number in outcome["damaged_values"]],
         "now": max(outcome["now"] for outcome in outcomes),
         "ns": ns,
     }

@@ -142,7 +142,7 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
 
 def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:
     state = versions.state
-    logs, last_seq = stored_state.check_logs(versions.directory, state, versions.options, report)
+    logs, last_seq = stored_state.check_logs(versions, report)
     added: list[AddedFile] = []
     rest = replay(logs, state.seed, versions.trees, lambda piece: _write_outside(versions, piece, added))
     state.apply(VersionEdit(last_seq=last_seq, trees=stored_state.edits_of(added)))
@@ -173,6 +173,7 @@ def _write_outside(versions: VersionSet, piece: Piece, added: list[AddedFile]) -
             for f in Jobs(versions.trees[keyspace]).write_memtables([memtable], directory)["outputs"]:
                 # Not in the descriptor cache, which would reopen the file by its name.
                 table = Table(filenames.table_path(directory, f.number), f.number, versions.cache)
+                table.hold(memtable.value_logs)
                 versions.add_table(table)
                 added.append((keyspace, 0, f))
                 memory += table.memory

@@ -40,6 +40,7 @@ from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.wal.dump import LogDump
+from lsmkv_ext.wal.pointers import write_values_again
 from lsmkv_ext.wal.reader import HEAD_SIZE
 from lsmkv_ext.wal.sync_watermark import SyncWatermark, read_watermark
 from lsmkv_ext.wal.writer import LogWriter
@@ -75,12 +76,12 @@ def open_for_writing(
     created = not stored_state.exists(directory)
     state = _new_state() if created else stored_state.read_state(directory)
     stored_state.check_table_files(directory, state)
-    logs, last_seq = ([], 0) if created else stored_state.check_logs(directory, state, options, report)
     versions = stored_state.new_version_set(directory, options, state, stored_state.new_caches(options), clock)
-    _warn_of_clock(versions)
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
     try:
+        logs, last_seq = ([], 0) if created else stored_state.check_logs(versions, report)
+        _warn_of_clock(versions)
         stored_state.open_tables(versions)
         # A crash may have left files with numbers that no manifest has recorded: they are not used again.
         versions.numbers.bump(max((number for _, _, number in filenames.list_directory(directory)), default=0))
@@ -121,6 +122,7 @@ def _start(versions: VersionSet, logs: list[CheckedLog], last_seq: int, report: 
         # CURRENT before the first log: a log without CURRENT always means that CURRENT was lost.
         versions.start(VersionEdit(logged=False, reason="create"))
     _forget_lost_log(versions)
+    _write_values_again(versions, logs)
     tables = dict(versions.tables)
     try:
         report.tables = _start_with_tables(versions, logs, last_seq, report)
@@ -329,6 +331,14 @@ def _sync_again(checked: CheckedLog) -> None:
         os.close(fd)
 
 
+def _write_values_again(versions: VersionSet, logs: list[CheckedLog]) -> None:
+    """Makes durable the values that are not known to be, before a table names them."""
+    known = stored_state.known_values(versions.state)
+    for each in logs:
+        if each.value_logs:
+            write_values_again(each.path, each.number, each.end, each.known_synced, list(each.value_logs), known)
+
+
 def _forget_lost_log(versions: VersionSet) -> None:
     """Removes a watermark of a log that is gone, left by an earlier database or a repair. The number of that log will
     be used again, and the watermark must not count for the new log.
@@ -367,12 +377,14 @@ def remove_orphans(versions: VersionSet) -> list[str]:
     """Removes files of ours that the durable state does not name: leftovers of a crash. Returns their names."""
     tables = {f.number for f in versions.state.files()}
     logs = {log.number for log in versions.engine.logs}
+    values = {use.number for f in versions.state.files() for use in f.value_logs} | versions.values.live()
     removed = []
     for name, kind, number in filenames.list_directory(versions.directory):
         orphan = (
             kind is FileKind.TEMPORARY
             or (kind is FileKind.TABLE and number not in tables)
             or (kind is FileKind.LOG and number not in logs)
+            or (kind is FileKind.VALUE_LOG and number not in values)
             or (kind is FileKind.MANIFEST and versions.manifest is not None and number != versions.manifest.number)
         )
         if orphan:

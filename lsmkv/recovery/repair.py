@@ -35,7 +35,9 @@ from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.table.sst_writer import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.values.reader import ValueLog
 from lsmkv_ext.wal.dump import LogDump
+from lsmkv_ext.wal.pointers import check_values, value_logs_of
 from lsmkv_ext.wal.reader import check_log, log_keyspaces
 
 
@@ -209,7 +211,7 @@ class _Repair:
             self._lose(f"{name} cannot be read: {error}")
             self._set_aside(name)
             return None
-        if not verify_table(table, deep=False):
+        if not verify_table(table, deep=False) and self._hold_values(table, name):
             self.report.tables += 1
             self.report.entries += table.n_entries
             return f
@@ -249,7 +251,9 @@ class _Repair:
         self._finish(ManifestState(0, version, trees, seed, last_seq=last_seq, next_keyspace=found.next_id))
 
     def _open(self, f: TableMeta) -> Table:
-        return Table(filenames.table_path(self.directory, f.number), f.number, self.cache, self.fds)
+        table = Table(filenames.table_path(self.directory, f.number), f.number, self.cache, self.fds)
+        self._hold_values(table, filenames.table_name(f.number))
+        return table
 
     def _by_keyspace(
         self, found: FoundKeyspaces, readable: list[tuple[Table, Table | None]]
@@ -269,6 +273,8 @@ class _Repair:
         if not self.apply or not tables:
             return TreeState(name)
         label = keyspace, name.encode()
+        # A compaction that copies values leaves two tables with equal sequence numbers: the newer file wins.
+        tables = sorted(tables, key=lambda table: table.number, reverse=True)
         outcome = self._job(tables, seed, newest_by_seq=True, below=[], output_level=1, keyspace=label).run()
         return TreeState(name, version=Version().with_levels({1: outcome["outputs"]}))
 
@@ -287,7 +293,7 @@ class _Repair:
                 self._lose(f"{name} cannot be read: {error}")
                 self._set_aside(name)
                 continue
-            if verify_table(table, deep=False):
+            if verify_table(table, deep=False) or not self._hold_values(table, name):
                 yield table, self._salvage(table, name)
             else:
                 self.report.tables += 1
@@ -296,6 +302,26 @@ class _Repair:
 
     # Shared ----------------------------------------------------------------------------------------------
 
+    def _hold_values(self, table: Table, name: str) -> bool:
+        """Whether the value logs of a table are there, and reach to their last values. Damage in a value surfaces when
+        it is read.
+        """
+        sound = True
+        for use in table.meta.value_logs:
+            try:
+                short = table.value_log(use.number).size < use.end
+            except (CorruptionError, OSError) as error:
+                self._lose(f"{name}: {error}")
+                sound = False
+            else:
+                if short:
+                    self._lose(f"{name}: {filenames.value_log_name(use.number)} is shorter than it says")
+                    sound = False
+        return sound
+
+    def _lost_operations(self, log: CheckedLog, count: int) -> None:
+        self._lose(f"{filenames.log_name(log.number)}: {count} operations whose values are missing")
+
     def _salvage(self, table: Table, name: str) -> Table | None:
         """Copies the readable blocks of `table` into a new table."""
         number = self.numbers.next()
@@ -303,13 +329,13 @@ class _Repair:
         self._act(f"{name}: its readable blocks are copied to {filenames.table_name(number)}")
         writer = SSTWriter(target, seed=table.seed, number=number) if self.apply else None
         saved = 0
-        for key, value, seq in self._readable_entries(table, name):
+        for key, value, seq, expiry in self._readable_entries(table, name):
             saved += 1
             if writer is not None:
                 if value is None:
                     writer.delete(key, seq=seq)
                 else:
-                    writer.put(key, value, seq=seq)
+                    writer.put(key, value, seq=seq, expire_at=expiry / 1000 if expiry else None)
         self.report.entries += saved
         self._set_aside(name)
         if writer is None:
@@ -323,17 +349,30 @@ class _Repair:
         self.report.tables += 1
         return Table(target, number, self.cache, self.fds, global_seq=table.global_seq)
 
-    def _readable_entries(self, table: Table, name: str) -> Iterator[tuple[bytes, bytes | None, int]]:
+    def _readable_entries(self, table: Table, name: str) -> Iterator[tuple[bytes, bytes | None, int, int]]:
         previous: bytes | None = None
         for separator in table.separators():
             start = None if previous is None else previous + b"\0"
             previous = separator
             try:
-                block = list(table.entries(start, separator + b"\0", mode="compaction"))
+                block = list(table.entries(start, separator + b"\0", mode="compaction", expiries=True))
             except CorruptionError as error:
                 self._lose(f"{name}: {error}")
+                if table.meta.value_logs:
+                    yield from self._one_by_one(table, start, separator + b"\0")
                 continue
             yield from block
+
+    def _one_by_one(
+        self, table: Table, start: bytes | None, stop: bytes
+    ) -> Iterator[tuple[bytes, bytes | None, int, int]]:
+        """The entries of a block of which some values cannot be read; nothing if the block itself cannot."""
+        with suppress(CorruptionError):
+            for key in list(table.keys(start, stop)):
+                with suppress(CorruptionError):
+                    found = table.find(key)
+                    if found is not None:
+                        yield key, *found
 
     def _check_logs(self, numbers: list[int], last_seq: int) -> tuple[list[CheckedLog], int]:
         """Find the readable records of the logs. Return the logs that hold any, and the last sequence number."""
@@ -351,8 +390,21 @@ class _Repair:
             self.newer_log = self.newer_log or found["version"] > 1
             last_seq = max(last_seq, found["last_seq"])
             if found["records"]:
-                checked.append(CheckedLog(path, number, found["bytes"]))
+                value_logs = self._logged_values(path, number, found)
+                checked.append(CheckedLog(path, number, found["bytes"], value_logs=value_logs))
         return checked, last_seq
+
+    def _logged_values(self, path: str, number: int, found: dict[str, Any]) -> tuple[ValueLog, ...]:
+        """The value logs that a log points into, as far as they can be read."""
+        logs = []
+        for each, identity in value_logs_of(path, number, found["bytes"]).items() if found["version"] > 1 else ():
+            value_log = filenames.value_log_path(self.directory, each)
+            with suppress(CorruptionError, OSError):
+                logs.append(ValueLog(value_log, each, self.fds, identity=identity))
+        missing = check_values(path, number, found["bytes"], 0, logs, {}, salvage=True).get("torn_reason")
+        if missing is not None:
+            self._lose(f"{os.path.basename(path)}: {missing}")
+        return tuple(logs)
 
     def _add_logged(self, found: FoundKeyspaces, logs: list[CheckedLog]) -> list[CheckedLog]:
         """Adds the keyspaces that the logs have operations of. Returns the logs that can be replayed."""
@@ -389,7 +441,7 @@ class _Repair:
                     outputs[keyspace] += job.run()["outputs"]
             return 0  # they are opened later
 
-        write(replay(logs, seed, {*found.names, *found.shadowed}, write))
+        write(replay(logs, seed, {*found.names, *found.shadowed}, write, lost=self._lost_operations))
         return outputs
 
     def _job(self, inputs: list[Any], seed: int, **options: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
+from lsmkv_ext.values.reader import ValueLog
 
 # Bytes of memory that a piece may take, its flush included, beyond the bytes of log that it came from.
 SLACK = 32 << 20
@@ -30,6 +31,8 @@ class CheckedLog:
     path: str
     number: int
     end: int
+    known_synced: int = 0
+    value_logs: tuple[ValueLog, ...] = ()  # that its records point into
 
 
 # The memtables of one piece by keyspace.
@@ -43,12 +46,14 @@ def replay(
     spill: Callable[[Piece], int],
     *,
     by_log: bool = False,
+    lost: Callable[[CheckedLog, int], None] | None = None,
 ) -> Piece:
     """Call `spill` with every full piece, oldest first; return the last piece, which may be empty.
 
     `spill` makes tables of it and returns the bytes of memory that the open tables keep: filter, index, range
     tombstones. A batch may be in two pieces, so all of them have to become visible together. With `by_log` no piece
-    has operations of two logs.
+    has operations of two logs. With `lost` operations whose values are missing are left out, and it is called with
+    their number; without it they are corruption.
     """
     chunk = min(CHUNK, sum(log.end for log in logs))
     keyspaces = sorted(keyspaces)
@@ -59,16 +64,21 @@ def replay(
             kept += spill(piece)
             spilled += held
             piece, held = _new_piece(keyspaces, seed, chunk), 0
-        replayed = LogReplay(log.path, log.number, log.end)
+        replayed = LogReplay(log.path, log.number, log.end, skip_lost=lost is not None)
         while True:
             if is_empty(piece):
                 for memtable in piece.values():
                     memtable.number = log.number  # the oldest log that it needs
+            for memtable in piece.values():
+                for value_log in log.value_logs:
+                    memtable.hold(value_log)
             before = replayed.taken
             slack = max(min(SLACK, LEAST_SLACK), SLACK - max(0, kept - spilled))
             replayed.fill(piece, seed, slack + held)
             if replayed.done:
                 held += replayed.taken - before
+                if lost is not None and replayed.lost:
+                    lost(log, replayed.lost)
                 break
             kept += spill(piece)
             spilled += held + replayed.taken - before

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO
 
 from lsmkv import filenames
@@ -29,6 +30,8 @@ from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
 from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.values.reader import ValueLog
+from lsmkv_ext.wal.pointers import check_values, value_logs_of
 from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
 from lsmkv_ext.wal.sync_watermark import read_clock
 
@@ -186,7 +189,8 @@ def check_table(table: Table, f: TableMeta, path: str) -> None:
 
 def _identity(f: TableMeta) -> tuple[Any, ...]:
     """What the table and the manifest say alike."""
-    return f.smallest, f.largest, f.entries, f.expiring, f.min_expiry, f.max_expiry, f.expiring_bytes
+    expiries = f.expiring, f.min_expiry, f.max_expiry, f.expiring_bytes
+    return f.smallest, f.largest, f.entries, *expiries, f.value_logs
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:
@@ -200,14 +204,13 @@ def live_logs(directory: str, state: ManifestState) -> list[int]:
     return numbers
 
 
-def check_logs(
-    directory: str, state: ManifestState, options: Options, report: RecoveryReport
-) -> tuple[list[CheckedLog], int]:
+def check_logs(versions: VersionSet, report: RecoveryReport) -> tuple[list[CheckedLog], int]:
     """Returns the live logs to replay, oldest first, and the last sequence number.
 
     Sequence numbers run through the logs without a gap. After a log that lost its unsynced end, the later logs are
     dropped: with them the state would not be a prefix of the writes. If any of them was synced, it is corruption.
     """
+    directory, state, options = versions.directory, versions.state, versions.options
     irregular = filenames.list_irregular(directory)
     refuse_irregular(directory, (item for item in irregular if item[1] is FileKind.SYNCED))
     checked: list[CheckedLog] = []
@@ -216,6 +219,7 @@ def check_logs(
     for number in live_logs(directory, state):
         path = filenames.log_path(directory, number)
         found = _check_one(path, number, options, report)
+        value_logs = _check_values(path, number, found, versions, report)
         if found["records"] == 0 and found["torn_reason"] is None:
             continue
         before = max(found["previous_last_seq"], found["first_seq"] - 1)
@@ -231,7 +235,7 @@ def check_logs(
             report.torn.append(TornTail(path, found["torn_offset"], found["torn_bytes"], found["torn_reason"]))
         last_seq = max(last_seq, found["last_seq"])
         if found["records"]:
-            checked.append(CheckedLog(path, number, found["bytes"]))
+            checked.append(CheckedLog(path, number, found["bytes"], found["known_synced"], tuple(value_logs)))
     return checked, last_seq
 
 
@@ -244,6 +248,36 @@ def _check_one(path: str, number: int, options: Options, report: RecoveryReport)
         report.salvaged.append(str(error))
         log.warning("salvage: %s", error)
         return check_log(path, number, salvage=True)
+
+
+def _check_values(
+    path: str, number: int, found: dict[str, Any], versions: VersionSet, report: RecoveryReport
+) -> list[ValueLog]:
+    """Returns the value logs that a log points into. Cuts `found` at the first record whose values are lost."""
+    named = value_logs_of(path, number, found["bytes"]) if found["version"] > 1 and found["records"] else {}
+    if not named:
+        return []
+    logs = list(filter(None, (versions.values.find(n, identity) for n, identity in named.items())))
+    check = partial(
+        check_values, path, number, found["bytes"], found["known_synced"], logs, known_values(versions.state)
+    )
+    try:
+        found |= check()
+    except CorruptionError as error:
+        if versions.options.recovery != "salvage":
+            raise
+        report.salvaged.append(str(error))
+        log.warning("salvage: %s", error)
+        found |= check(salvage=True)
+    return logs
+
+
+def known_values(state: ManifestState) -> dict[int, int]:
+    """By value log, the offset up to which tables say that its values are on disk."""
+    known: dict[int, int] = {}
+    for use in (use for f in state.files() for use in f.value_logs):
+        known[use.number] = max(known.get(use.number, 0), use.end)
+    return known
 
 
 def _drop_log(path: str, found: dict[str, Any], options: Options, report: RecoveryReport) -> None:

@@ -17,9 +17,12 @@ from lsmkv.recovery import stored_state
 from lsmkv.recovery.replay import MOST_UNKNOWN
 from lsmkv.version import manifest
 from lsmkv.version.manifest import ManifestState
+from lsmkv.version.value_logs import value_problems
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.table_inspect import sections
 from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.values.reader import ValueLog
+from lsmkv_ext.wal.pointers import check_values, value_logs_of
 from lsmkv_ext.wal.reader import check_log, log_keyspaces
 from lsmkv_ext.wal.sync_watermark import damaged_offsets
 
@@ -187,10 +190,13 @@ def _verify_table(
         if number in metas:
             stored_state.check_table(table, metas[number], path)
         report.entries += table.n_entries
-        for finding in verify_table(table, deep=deep):
+        findings = list(verify_table(table, deep=deep))
+        for finding in findings:
             report.add(path, finding["what"], finding["offset"])
         for offset in _dirty_padding(table, path):
             report.add(path, "padding is not zero", offset)
+        for file, what in value_problems(table) if table.meta.value_logs and not findings else ():
+            report.add(file, what)
     except (CorruptionError, OSError) as error:
         report.add(path, error)
 
@@ -225,6 +231,8 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
             report.entries += found["entries"]
             if found["torn_reason"] is not None:
                 report.add(path, f"torn: {found['torn_reason']}", found["torn_offset"])
+            if found["version"] > 1 and found["records"]:
+                _verify_logged_values(directory, path, number, found, report)
             for keyspace in sorted(
                 log_keyspaces(path, number, found["bytes"], len(state.trees) + MOST_UNKNOWN) - state.trees.keys()
             ):
@@ -233,6 +241,19 @@ def _verify_logs(directory: str, state: ManifestState, report: Report) -> None:
                 report.add(path, "damaged sync watermark", found["damaged_slot"])
         except (CorruptionError, OSError) as error:
             report.add(path, error)
+
+
+def _verify_logged_values(directory: str, path: str, number: int, found: dict[str, Any], report: Report) -> None:
+    """Checks all values that a log points to, as if none was synced."""
+    logs = []
+    for each, identity in value_logs_of(path, number, found["bytes"]).items():
+        try:
+            logs.append(ValueLog(filenames.value_log_path(directory, each), each, identity=identity))
+        except (CorruptionError, OSError) as error:
+            report.add(filenames.value_log_path(directory, each), error)
+    problem = check_values(path, number, found["bytes"], 0, logs, {})
+    if "torn_reason" in problem:
+        report.add(path, problem["torn_reason"], problem["torn_offset"])
 
 
 def _verify_watermark(directory: str, report: Report) -> None:

@@ -43,6 +43,7 @@ def stats(work: TreeWork, background: Counters) -> Stats:
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }
         infos = tree.filter_infos()
+        values = versions.values.totals(versions.state.files())
     owed = policy.debts(version, work.jobs.policy(version), infos, versions.state.seed)
     now = tree.judge_time()
     tables = [
@@ -50,7 +51,7 @@ def stats(work: TreeWork, background: Counters) -> Stats:
         for level, files in enumerate(version.levels)
         for f in files
     ]
-    return make_stats(counters, tables, background=done, cache=versions.cache.stats(), memtable=memtable)
+    return make_stats(counters, tables, background=done, cache=versions.cache.stats(), memtable=memtable, values=values)
 
 
 def stats_by_name(scheduler: Scheduler) -> dict[str, Stats]:

@@ -134,6 +134,7 @@ class WriteStats:
     deletes: int
     batches: int
     bytes: int
+    written_per_byte: float | None  # bytes written to logs, value logs and tables per byte of keys and values
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,18 @@ class ExpiryStats:
 
 
 @dataclass(frozen=True)
+class ValueLogStats:
+    """Of all keyspaces together. Bytes include the headers and checksums of the values."""
+
+    files: int
+    bytes: int
+    live_bytes: int  # that tables point to
+    garbage_bytes: int  # of value logs that no memtable points into
+    written_bytes: int  # by puts and batches
+    copied_values: int  # by compactions, out of value logs that are collected
+
+
+@dataclass(frozen=True)
 class StallStats:
     slowdowns: int
     slowdown_seconds: float
@@ -233,6 +246,7 @@ class Stats:
     flush: FlushStats
     compaction: CompactionStats
     expiry: ExpiryStats
+    value_logs: ValueLogStats
     stalls: StallStats
     shadow: ShadowStats
     alarms: tuple[Alarm, ...]
@@ -256,6 +270,7 @@ def make_stats(
     background: Raw | None = None,
     cache: Raw | None = None,
     memtable: Raw | None = None,
+    values: Raw | None = None,
 ) -> Stats:
     """Build Stats from the engine's `counters`, the counters of `background` work and the current state."""
     tables = tuple(tables)
@@ -277,6 +292,7 @@ def make_stats(
             _int(counters, "deletes"),
             _int(counters, "batches"),
             _int(counters, "bytes_written"),
+            _written_per_byte(counters, background or {}),
         ),
         cache=_cache(counters, cache or {}),
         log=_log(counters),
@@ -284,6 +300,7 @@ def make_stats(
         flush=_flush(background or {}),
         compaction=_compaction(background or {}),
         expiry=_expiry(tables, background or {}),
+        value_logs=_value_logs(values or {}, counters, background or {}),
         stalls=StallStats(
             _int(counters, "slowdowns"),
             _int(counters, "slowdown_ns") / 1e9,
@@ -293,6 +310,17 @@ def make_stats(
         shadow=shadow,
         alarms=tuple(_alarms(levels, total, shadow)),
     )
+
+
+def _value_logs(state: Raw, counters: Raw, background: Raw) -> ValueLogStats:
+    sizes = (_int(state, name) for name in ("files", "bytes", "live_bytes", "garbage_bytes"))
+    return ValueLogStats(*sizes, _int(counters, "value_log_bytes"), _int(background, "values_copied"))
+
+
+def _written_per_byte(counters: Raw, background: Raw) -> float | None:
+    logged = _int(counters, "log_bytes") + _int(counters, "value_log_bytes")
+    stored = _int(background, "flush_bytes") + _int(background, "compaction_bytes_out")
+    return _mean(logged + stored, _int(counters, "bytes_written"))
 
 
 def _expiry(tables: Sequence[TableInfo], background: Raw) -> ExpiryStats:

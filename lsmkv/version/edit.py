@@ -18,6 +18,7 @@ from lsmkv.filenames import MAX_FILE_NUMBER
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.version import TableMeta, Version
 from lsmkv_ext.limits import MAX_KEY
+from lsmkv_ext.table.meta import ValueLogUse
 
 TAG_SEED = 1
 TAG_NEXT_FILE = 2
@@ -39,6 +40,7 @@ TAG_REASON = 0x41
 FIRST_OPTIONAL_TAG = 0x40  # also of extensions
 
 EXTENSION_EXPIRY = 1
+EXTENSION_VALUE_LOGS = 2
 
 MAX_REASON = 200
 MAX_NAME = 255  # bytes of a keyspace's name
@@ -214,7 +216,15 @@ def _encode_file(level: int, f: TableMeta) -> bytes:
     if f.expiring:
         value = b"".join(_varint(getattr(f, name)) for name, _ in _EXPIRY_NUMBERS)
         out += _varint(EXTENSION_EXPIRY) + _varint(len(value)) + value
+    if f.value_logs:
+        value = b"".join(map(_encode_use, f.value_logs))
+        out += _varint(EXTENSION_VALUE_LOGS) + _varint(len(value)) + value
     return bytes(out)
+
+
+def _encode_use(use: ValueLogUse) -> bytes:
+    identity = use.identity.to_bytes(8, "little")
+    return _varint(use.number) + identity + b"".join(map(_varint, (use.values, use.bytes, use.end)))
 
 
 class _Reader:
@@ -252,6 +262,12 @@ class _Reader:
         self.at += size
         return self.data[self.at - size : self.at]
 
+    def u64(self) -> int:
+        if self.left < 8:
+            raise ValueError(f"8 bytes expected, {self.left} left")
+        self.at += 8
+        return int.from_bytes(self.data[self.at - 8 : self.at], "little")
+
     def finish(self) -> None:
         if self.left:
             raise ValueError(f"{self.left} bytes too many")
@@ -266,9 +282,23 @@ def _decode_expiry(value: bytes) -> dict[str, int]:
     return numbers
 
 
-def _decode_extensions(reader: _Reader) -> dict[str, int]:
-    """The numbers in the extensions of a file, which follow its keys."""
-    numbers: dict[str, int] = {}
+def _decode_uses(value: bytes) -> dict[str, tuple[ValueLogUse, ...]]:
+    reader = _Reader(value)
+    uses: list[ValueLogUse] = []
+    while reader.left:
+        number, identity = reader.varint(MAX_FILE_NUMBER), reader.u64()
+        use = ValueLogUse(number, identity, reader.varint(U64), reader.varint(U64), reader.varint(U64))
+        if not (number and identity and use.values) or (uses and uses[-1].number >= number):
+            raise ValueError("the value logs of a file are malformed")
+        uses.append(use)
+    if not uses:
+        raise ValueError("an empty list of value logs")
+    return {"value_logs": tuple(uses)}
+
+
+def _decode_extensions(reader: _Reader) -> dict[str, Any]:
+    """The fields in the extensions of a file, which follow its keys."""
+    numbers: dict[str, Any] = {}
     seen: set[int] = set()
     while reader.left:
         extension = reader.varint(U64)
@@ -278,6 +308,8 @@ def _decode_extensions(reader: _Reader) -> dict[str, int]:
         seen.add(extension)
         if extension == EXTENSION_EXPIRY:
             numbers |= _decode_expiry(value)
+        elif extension == EXTENSION_VALUE_LOGS:
+            numbers |= _decode_uses(value)
         elif extension < FIRST_OPTIONAL_TAG:
             raise ValueError(f"unknown extension {extension}")
     return numbers
@@ -294,7 +326,7 @@ def _decode_file_2(value: bytes) -> tuple[int, TableMeta]:
 def _decode_file(value: bytes, extended: bool) -> tuple[int, TableMeta]:
     reader = _Reader(value)
     level = reader.varint(MAX_LEVELS - 1)
-    numbers = {name: reader.varint(limit) for name, limit in _FILE_NUMBERS}
+    numbers: dict[str, Any] = {name: reader.varint(limit) for name, limit in _FILE_NUMBERS}
     exclusive = bool(numbers.pop("largest_exclusive"))
     smallest, largest = reader.bytes(MAX_KEY), reader.bytes(MAX_KEY)
     if extended:

@@ -25,6 +25,8 @@ from lsmkv.version.current import new_current
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import AppendRefused, ManifestState, ManifestWriter, snapshot_edit
 from lsmkv.version.stored_tree import StoredTree
+from lsmkv.version.value_logs import ValueLogs
+from lsmkv.version.version import TableMeta
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.compaction.job import FileNumbers
@@ -32,6 +34,7 @@ from lsmkv_ext.engine import Engine
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.finalization import CommitLock, RLock
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.values.writer import ValueWriter
 
 log = logging.getLogger("lsmkv")
 
@@ -98,6 +101,7 @@ class VersionSet:
         self.fds = fds
         self.numbers = numbers
         self.engine = Engine(directory, state.seed)  # the live side: memtables, logs, whether writes are refused
+        self.values = ValueLogs(directory, fds, self.engine)
         self.reserve = Reserve(directory, self.engine)
         self.trees = {0: StoredTree(self, self.engine.tree)}  # by keyspace id, ascending
         for keyspace in sorted(state.trees.keys() - {0}):
@@ -109,6 +113,7 @@ class VersionSet:
         self._prepared: PreparedFields | None = None  # from `_prepare` to `_publish`
         self._obsolete_manifest: ManifestWriter | None = None  # removed after the edit that replaced it
         self._released: list[int] = []  # numbers of dropped tables that no reader holds any more
+        self._collected: tuple[ManifestState, float, frozenset[int]] = (state, 0.0, frozenset())  # of one state
         self._dropped = 0  # tables dropped from the tree whose files are still there
         self._dead_files: list[str] = []  # names whose unlink failed, to be retried
 
@@ -132,7 +137,7 @@ class VersionSet:
         with self.lock:
             self.engine.adopt(other.engine)
             self.state, self.tables = other.state, other.tables
-            self.cache, self.fds, self.numbers = other.cache, other.fds, other.numbers
+            self.cache, self.fds, self.numbers, self.values = other.cache, other.fds, other.numbers, other.values
             known = {tree.live: tree for tree in self.trees.values()}
             self.trees = {live.keyspace: known.get(live) or StoredTree(self, live) for live in self.engine.forest.trees}
             for tree in self.trees.values():
@@ -147,7 +152,8 @@ class VersionSet:
             self.tables, self.trees = {}, {}
 
     def open_table(self, number: int, global_seq: int = 0) -> Table:
-        return Table(
+        """Opens a table and the value logs that it points into."""
+        table = Table(
             filenames.table_path(self.directory, number),
             number,
             self.cache,
@@ -155,6 +161,21 @@ class VersionSet:
             global_seq=global_seq,
             charge=self.options.cache_index_and_filter_blocks,
         )
+        table.hold(self.values.of(table.meta))
+        return table
+
+    def values_to_collect(self) -> frozenset[int]:
+        """The value logs out of which compactions copy the values."""
+        state, ratio = self.state, self.options.value_gc_ratio
+        if self._collected[:2] != (state, ratio):
+            self._collected = (state, ratio, self.values.to_collect(state.files(), ratio))
+        return self._collected[2]
+
+    def new_value_log(self) -> ValueWriter:
+        """A value log for puts. Its name is durable before a log record or an edit depends on it."""
+        writer = self.values.create(self.numbers.next())
+        self.sync_directory()
+        return writer
 
     def judge_time(self, expiring: bool) -> int:
         """The time by which a job or a plan judges expiries; 0 if its inputs have none."""
@@ -382,6 +403,9 @@ class VersionSet:
             self._released.clear()
             names += self._dead_files
             self._dead_files = []
+            if not self.engine.closed:
+                # Otherwise the memtables are gone, and their logs are still needed.
+                names += self.values.unused(self.state.files())
         for name in names:
             self.remove(name)
 
@@ -396,14 +420,28 @@ class VersionSet:
             with self.lock:
                 self._dead_files.append(name)
 
-    def discard_outputs(self, numbers: Iterable[int]) -> None:
-        """Removes tables that were written but never reached the manifest."""
-        for number in numbers:
-            remove_unused(filenames.table_path(self.directory, number))
+    def discard_outputs(self, files: Iterable[TableMeta]) -> None:
+        """Removes tables that were written but never reached the manifest, and the value logs written with them."""
+        for path in self.paths_of(files):
+            remove_unused(path)
+
+    def paths_of(self, files: Iterable[TableMeta]) -> list[str]:
+        """The files of new tables: their own, and those of value logs that were written with them."""
+        new = {use.number for f in files for use in f.value_logs if not self.values.is_open(use.number)}
+        tables = [filenames.table_path(self.directory, f.number) for f in files]
+        return [*tables, *(filenames.value_log_path(self.directory, number) for number in sorted(new))]
 
     def sync_directory(self) -> None:
         try:
             sync_directory(self.directory)
+        except SyncError as error:
+            self.engine.refuse(error)
+            raise
+
+    def sync_values(self, files: Iterable[TableMeta]) -> None:
+        """Syncs the value logs that these tables point into: an edit never names a value that may not be on disk."""
+        try:
+            self.values.sync(files)
         except SyncError as error:
             self.engine.refuse(error)
             raise

@@ -22,7 +22,9 @@ from lsmkv_ext.block.format cimport (
     value_start,
 )
 from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW, BLOCK_SLACK, SEG_PRIVATE
-from lsmkv_ext.entry cimport ENTRY_EXPIRY, EXPIRY_SIZE, STORED_KINDS, expiry_of, is_expiry
+from lsmkv_ext.entry cimport (
+    ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, POINTER_SIZE, STORED_KINDS, expiry_of, expiry_size, is_expiry,
+)
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.atomics cimport lsm_prefetch
 from lsmkv_ext.port.codecs cimport xxh3
@@ -127,6 +129,8 @@ cdef const char* _check_kinds(const BlockC* b) noexcept nogil:
             start = value_start(b, i)
             if value_end(b, i) - start < EXPIRY_SIZE or not is_expiry(expiry_of(b.data + start)):
                 return "malformed expiry"
+        if kinds[i] & ENTRY_POINTER and value_end(b, i) - value_start(b, i) != POINTER_SIZE + expiry_size(kinds[i]):
+            return "malformed pointer"
     return NULL
 
 

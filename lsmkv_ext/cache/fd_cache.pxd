@@ -1,4 +1,4 @@
-# Opens table files on demand: at most `limit` descriptors per database, so 1000 tables work under RLIMIT_NOFILE=40.
+# Opens tables and value logs on demand: at most `limit` descriptors per database, so 1000 tables work under RLIMIT_NOFILE=40.
 #
 # The cache closes an idle descriptor, chosen by CLOCK, when another table needs its place, and opens it again by path at its
 # next use. If the path then names another file (a new database in the same directory), that use gets ENOENT. More threads that
@@ -11,13 +11,14 @@ from libc.stdint cimport uint64_t
 
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
 
-ctypedef struct FdHandle:          # embedded in the table
-    char* path                     # borrowed from the table; absolute
+ctypedef struct FdHandle:          # embedded in the table or value log
+    char* path                     # borrowed from its owner; absolute
     int fd                         # -1 = closed; atomic, changes under the lock
     int users                      # atomic
     int used                       # since the hand came by; atomic
     bint seen                      # it was opened before, and `fingerprint` is set
-    uint64_t fingerprint           # of the file's size and last bytes
+    bint grows                     # the file may grow: its first bytes tell it apart, not its last
+    uint64_t fingerprint           # of the file's size and last bytes; or of its first bytes
     FdHandle* next                 # ring of open handles
     FdHandle* prev
 

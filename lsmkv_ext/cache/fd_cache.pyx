@@ -25,6 +25,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     TAIL = 512                     # bytes that tell tables apart: the footer, the checksum of the properties
+    HEAD = 64                      # bytes that tell value logs apart
     RETRIES = 2000                 # x 1 ms: a descriptor in use is free again after the read
 
 
@@ -110,7 +111,10 @@ cdef int _check_same_file(FdHandle* h, int fd) noexcept nogil:
     cdef uint64_t size, found
     cdef size_t got = 0
     cdef int err = file_size(fd, &size)
-    if err == 0:
+    if err == 0 and h.grows:
+        size = 0
+        err = file_pread(fd, tail, HEAD, 0, &got)
+    elif err == 0:
         err = file_pread(fd, tail, TAIL, size - TAIL if size > TAIL else 0, &got)
     if err:
         return err

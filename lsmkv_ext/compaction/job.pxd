@@ -5,12 +5,15 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.memtable.arena cimport ArenaChunk
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.memtable.order cimport MemOrder
+from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.tombstones cimport RangeSweep
 from lsmkv_ext.table.builder cimport BuilderC, BuilderOptions
 from lsmkv_ext.table.meta cimport TableMetaC
 from lsmkv_ext.table.reader cimport ReadContext, TableC
+from lsmkv_ext.values.reader cimport ValueLogC
+from lsmkv_ext.values.writer cimport ValueWriterC
 
 ctypedef struct Interval:       # [start, stop]; keys are borrowed
     const char* start
@@ -41,6 +44,10 @@ ctypedef struct JobC:
     bint drop_filter_if_bottom
     bint newest_by_seq          # repair: the levels are lost, so of equal keys the larger sequence number wins
     bint keep_deletes           # older tables may be below: no tombstone is dropped
+    ValueLogC** value_logs      # that entries point into, by number, and `own`; borrowed
+    Py_ssize_t n_value_logs
+    const uint64_t* collected   # numbers of the value logs whose values are copied to a new one; borrowed
+    Py_ssize_t n_collected
     uint64_t now                # entries with an expiry up to it are expired: they become tombstones. 0: none is
     Interval* below             # disjoint, sorted: the key ranges of older tables
     size_t n_below
@@ -56,6 +63,8 @@ ctypedef struct JobC:
     int n_orders
     ReadContext rc
     RangeSweep sweep            # its fragment is the first one not yet written to its end
+    ValueWriterC values         # the new value log, once a value was copied
+    ValueLogC own               # its number and identity
     BuilderC builder
     bint open                   # an output is open
     char* first_key             # of the open output; owned
@@ -73,6 +82,8 @@ ctypedef struct JobC:
     uint64_t expired
     uint64_t expired_bytes      # keys and values of these
     uint64_t bytes_written
+    uint64_t values_copied
+    GrowBuf damaged_values      # uint64_t each: numbers of value logs that have to stay, because a value in them is damaged
     uint64_t filter_build_ns
     uint64_t filter_verify_ns
     int cancelled               # atomic
@@ -93,3 +104,4 @@ cdef class Job:
     cdef uint64_t input_bytes
     cdef uint64_t input_entries
     cdef bint ran
+    cdef int set_value_logs(self, collect) except -1

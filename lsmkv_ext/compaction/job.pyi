@@ -1,5 +1,5 @@
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from typing_extensions import disjoint_base
@@ -42,6 +42,7 @@ class Job:
         stop: bytes | None = None,
         keyspace: tuple[int, bytes] = (0, b""),
         now: int = 0,
+        collect: Iterable[int] = (),
     ) -> Self: ...
     def run(self) -> dict[str, Any]: ...
     def cancel(self) -> None: ...

@@ -1,12 +1,15 @@
 import os
 import time
+from array import array
 
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.block.memory cimport Entry
-from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, expiry_of
+from lsmkv_ext.entry cimport (
+    ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, POINTER_SIZE, expiry_of, expiry_size,
+)
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_order
 from lsmkv_ext.memtable.order cimport MAX_RUNS, mem_order_release
 from lsmkv_ext.port.alloc cimport lsm_free
@@ -15,7 +18,7 @@ from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.file cimport file_sync_dir
-from lsmkv_ext.port.growable cimport array_reserve
+from lsmkv_ext.port.growable cimport array_reserve, buf_append, buf_free
 from lsmkv_ext.port.status cimport ST_CANCELLED, ST_CORRUPT, ST_OK, fail_io, fail_memory, raise_status, status_clear
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
@@ -42,6 +45,9 @@ from lsmkv_ext.table.builder cimport (
 from lsmkv_ext.table.format cimport RangeTombstone
 from lsmkv_ext.table.meta cimport meta_free, meta_object
 from lsmkv_ext.table.table cimport Table
+from lsmkv_ext.values.format cimport ValuePointer, pointer_decode, pointer_encode
+from lsmkv_ext.values.reader cimport ValueLog
+from lsmkv_ext.values.writer cimport value_copy, value_sync, value_writer_close, value_writer_open
 
 from lsmkv_ext.errors import Error
 
@@ -57,6 +63,10 @@ cdef enum:
 
 cdef void table_path(const JobC* j, uint64_t number, char* out) noexcept nogil:
     snprintf(out, PATH_SIZE, b"%s/%06llu.sst", j.directory, <unsigned long long>number)
+
+
+cdef void value_log_path(const JobC* j, char* out) noexcept nogil:
+    snprintf(out, PATH_SIZE, b"%s/%06llu.vlog", j.directory, <unsigned long long>j.own.number)
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------
@@ -229,7 +239,68 @@ cdef int open_inputs(JobC* j, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef int add_entry(JobC* j, const Entry* e, Status* st) noexcept nogil:
+cdef int open_values(JobC* j, Status* st) noexcept nogil:
+    cdef char path[PATH_SIZE]
+    value_log_path(j, path)
+    return value_writer_open(&j.values, path, j.own.number, j.own.identity, st)
+
+
+cdef ValueLogC* collected_log(const JobC* j, uint64_t number) noexcept nogil:
+    """The value log of that number if its values are copied, or NULL."""
+    cdef Py_ssize_t i
+    for i in range(j.n_collected):
+        if j.collected[i] == number:
+            break
+    else:
+        return NULL
+    for i in range(j.n_value_logs):
+        if j.value_logs[i].number == number:
+            return j.value_logs[i]
+    return NULL
+
+
+cdef int note_damaged(JobC* j, uint64_t number, Status* st) noexcept nogil:
+    cdef const uint64_t* noted = <const uint64_t*>j.damaged_values.data
+    cdef size_t n = j.damaged_values.len // 8
+    if n and noted[n - 1] == number:
+        return ST_OK
+    return ST_OK if buf_append(&j.damaged_values, &number, 8) == 0 else fail_memory(st, b"job")
+
+
+cdef int copy_value(JobC* j, Entry* e, char* place, Status* st) noexcept nogil:
+    """Copies the value of an entry out of a value log that is collected. The entry gets the new pointer, in `place`."""
+    cdef size_t hidden = expiry_size(e.kind)
+    cdef ValuePointer p, copied
+    cdef ValueLogC* log
+    if pointer_decode(e.value + hidden, &p) != NULL:
+        return ST_OK                # the builder refuses it
+    log = collected_log(j, p.number)
+    if log == NULL:
+        return ST_OK
+    if j.values.identity == 0 and open_values(j, st) != ST_OK:
+        return st.code
+    if value_copy(&j.values, log, &p, &copied, st) != ST_OK:
+        if st.code != ST_CORRUPT:
+            return st.code
+        # The entry keeps its pointer, and so its value log stays.
+        status_clear(st)
+        return note_damaged(j, p.number, st)
+    memcpy(place, e.value, hidden)
+    pointer_encode(&copied, place + hidden)
+    e.value = place
+    j.values_copied += 1
+    return ST_OK
+
+
+cdef int add_entry(JobC* j, const Entry* entry, Status* st) noexcept nogil:
+    cdef char place[EXPIRY_SIZE + POINTER_SIZE]
+    cdef Entry copied
+    cdef const Entry* e = entry
+    if j.n_collected and e.kind & ENTRY_POINTER:
+        copied = e[0]
+        e = &copied
+        if copy_value(j, &copied, place, st) != ST_OK:
+            return st.code
     if j.open and should_cut(j, e.key, e.klen) and finish_output(j, e.key, e.klen, st) != ST_OK:
         return st.code
     if not j.open and open_output(j, st) != ST_OK:
@@ -310,13 +381,28 @@ cdef int merge_all(JobC* j, Status* st) noexcept nogil:
     return finish_output(j, j.stop, j.stop_len, st)
 
 
+cdef int sync_outputs(JobC* j, Status* st) noexcept nogil:
+    """The tables are synced; so are the new value log and the directory afterwards."""
+    cdef int err = 0
+    if j.values.identity:
+        err = value_sync(&j.values)
+        lsm_store64(&j.bytes_written, j.bytes_written + j.values.offset)
+    if err == 0:
+        err = file_sync_dir(j.directory)
+    return fail_io(st, b"fsync", err) if err else ST_OK
+
+
 cdef int job_run(JobC* j, Status* st) noexcept nogil:
     cdef char path[PATH_SIZE]
-    cdef int i, err
+    cdef int i
+    if j.n_collected:
+        j.own.number = lsm_fetch_add64(j.next_number, 1)
     if open_inputs(j, st) == ST_OK and merge_all(j, st) == ST_OK and j.n_outputs:
-        err = file_sync_dir(j.directory)
-        if err:
-            fail_io(st, b"directory fsync", err)
+        sync_outputs(j, st)
+    if st.code != ST_OK and j.values.identity:
+        value_log_path(j, path)
+        unlink(path)
+    value_writer_close(&j.values)
     if st.code != ST_OK:
         if j.open:
             builder_abandon(&j.builder)
@@ -397,7 +483,7 @@ cdef class Job:
                   bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
                   uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None,
-                  keyspace=(0, b""), uint64_t now=0):
+                  keyspace=(0, b""), uint64_t now=0, collect=()):
         cdef JobC* j = &self.j
         cdef bytes keyspace_name
         cdef int i
@@ -445,6 +531,38 @@ cdef class Job:
         for i, item in enumerate(self.keep[0]):
             self._add_input(i, item)
             j.n_inputs += 1
+        self.set_value_logs(collect)
+
+    cdef int set_value_logs(self, collect) except -1:
+        """Borrows the value logs of the inputs. With `collect` there is room for the job's own."""
+        cdef JobC* j = &self.j
+        cdef ValueLog log
+        cdef Py_ssize_t i
+        held = {}
+        for item in self.keep[0]:
+            for source in item if isinstance(item, (list, tuple)) else [item]:
+                held.update((log.number, log) for log in source.value_logs)
+        if not held:
+            return 0
+        logs = [held[number] for number in sorted(held)]
+        numbers = array("Q", sorted(set(collect) & held.keys()))
+        self.keep = (*self.keep, logs, numbers)
+        j.value_logs = <ValueLogC**>calloc(len(logs) + 1, sizeof(ValueLogC*))
+        if j.value_logs == NULL:
+            raise MemoryError("job")
+        for i in range(len(logs)):
+            log = logs[i]
+            j.value_logs[i] = log.c
+        j.n_value_logs = len(logs)
+        if numbers:
+            j.n_collected = len(numbers)
+            j.collected = <const uint64_t*><size_t>numbers.buffer_info()[0]
+            j.own.identity = int.from_bytes(os.urandom(8), "little") or 1
+            j.value_logs[len(logs)] = &j.own
+            j.n_value_logs += 1
+        j.options.value_logs = j.value_logs
+        j.options.n_value_logs = j.n_value_logs
+        return 0
 
     def _add_input(self, int i, item):
         cdef JobInput* input_ = &self.j.inputs[i]
@@ -480,6 +598,8 @@ cdef class Job:
         free(self.j.below)
         free(self.j.grandparents)
         free(self.j.orders)
+        free(self.j.value_logs)
+        buf_free(&self.j.damaged_values)
         lsm_free(self.j.outputs)
         free(self.j.first_key)
         free(self.j.cut)
@@ -513,6 +633,8 @@ cdef class Job:
             "now": j.now,
             "expired": j.expired,
             "expired_bytes": j.expired_bytes,
+            "values_copied": j.values_copied,
+            "damaged_values": [(<const uint64_t*>j.damaged_values.data)[i] for i in range(j.damaged_values.len // 8)],
             "filter_build_ns": j.filter_build_ns,
             "filter_verify_ns": j.filter_verify_ns,
             "ns": lsm_now_ns() - began,

@@ -11,6 +11,11 @@ from lsmkv_ext.memtable.arena cimport ArenaChunk, MemEntry
 from lsmkv_ext.memtable.index cimport MemIndex
 from lsmkv_ext.memtable.order cimport LatestOrder, MemOrder
 from lsmkv_ext.memtable.tombstones cimport MemRangeTombstone, Span, TombstoneNode
+from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
+
+ctypedef struct MemValueLog:    # a value log that entries may point into; never changes
+    ValueLogC* log              # borrowed from Memtable.value_logs
+    MemValueLog* next
 
 ctypedef struct MemC:
     ArenaChunk* first
@@ -21,6 +26,8 @@ ctypedef struct MemC:
     uint64_t n_entries
     uint64_t n_deletes
     uint64_t n_expiring         # entries with an expiry
+    uint64_t n_pointers         # entries whose value is in a value log
+    MemValueLog* value_logs     # newest first; atomic
     uint64_t used               # bytes of entries, indexes and range tombstones
     uint64_t chunk_size
     uint64_t min_seq            # UINT64_MAX if nothing was written
@@ -34,7 +41,8 @@ ctypedef struct MemC:
 
 # The writer's functions return 0, or -1 if out of memory (nothing changed).
 
-# Makes room for an entry: the insert that follows cannot fail. An expiry of 0 is none.
+# Makes room for an entry: the insert that follows cannot fail. An expiry of 0 is none. The value of OP_PUT_POINTER is a pointer
+# into a value log that the Memtable holds.
 cdef int mem_reserve(MemC* m, size_t klen, size_t vlen, uint64_t expiry) noexcept nogil
 # Where value is NULL, the caller has written its vlen bytes to mem_value_place.
 cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
@@ -61,4 +69,7 @@ cdef class Memtable:
     cdef MemC* c                # owned
     cdef readonly uint64_t seed
     cdef public uint64_t number
+    cdef readonly list value_logs       # only ever appended to
     cdef object __weakref__
+    # Before an entry points into it.
+    cpdef int hold(self, ValueLog log) except -1

@@ -2,10 +2,13 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
+from lsmkv_ext.values.reader import ValueLog
+
 @disjoint_base
 class Memtable:
     seed: int
     number: int
+    value_logs: list[ValueLog]
     def __new__(cls, seed: int, write_buffer_size: int, expected_keys: int = ..., small: bool = ...) -> Self: ...
     @property
     def entries(self) -> int: ...
@@ -17,6 +20,9 @@ class Memtable:
     def deletes(self) -> int: ...
     @property
     def expiring(self) -> int: ...
+    @property
+    def pointers(self) -> int: ...
+    def hold(self, log: ValueLog) -> int: ...
     @property
     def used_bytes(self) -> int: ...
     @property

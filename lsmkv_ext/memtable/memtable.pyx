@@ -3,12 +3,13 @@
 # mem_reserve, mem_insert, mem_prefetch and mem_find are hot: they stay in this module, and what they call of the arena and
 # the index is inline.
 
+cimport cython
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from lsmkv_ext.batch cimport OP_DELETE
-from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, stored_size
+from lsmkv_ext.batch cimport OP_DELETE, OP_PUT_POINTER
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, stored_size
 from lsmkv_ext.memtable.arena cimport arena_reserve, chunk_new, chunks_free, entry_footprint, entry_has_key
 from lsmkv_ext.memtable.index cimport (
     index_free,
@@ -73,6 +74,9 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     elif expiry:
         kind = ENTRY_EXPIRY
         m.n_expiring += 1
+    if op == OP_PUT_POINTER:
+        kind |= ENTRY_POINTER
+        m.n_pointers += 1
     slots = m.index.slots
     mask = m.index.mask
     i = hash & mask
@@ -202,6 +206,7 @@ cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nog
 
 # --- owner -----------------------------------------------------------------------------------------------------------
 
+@cython.no_gc       # its references cannot form a cycle
 cdef class Memtable:
     """One memtable: the engine writes it, read states pin it, a flush reads it."""
 
@@ -209,6 +214,7 @@ cdef class Memtable:
         """`small`: it starts with little memory, because there may be hundreds of its kind."""
         self.seed = seed
         self.number = 0
+        self.value_logs = []
         self.c = <MemC*>calloc(1, sizeof(MemC))
         if self.c == NULL:
             raise MemoryError("memtable")
@@ -226,8 +232,13 @@ cdef class Memtable:
     def __dealloc__(self):
         cdef MemRangeTombstone* d
         cdef MemRangeTombstone* older
+        cdef MemValueLog* held
         if self.c == NULL:
             return
+        while self.c.value_logs != NULL:
+            held = self.c.value_logs
+            self.c.value_logs = held.next
+            free(held)
         mem_order_release(self.c.latest.order)
         pthread_mutex_destroy(&self.c.latest.mutex)
         chunks_free(self.c.first)
@@ -264,6 +275,31 @@ cdef class Memtable:
     def expiring(self):
         """Number of entries with an expiry."""
         return self.c.n_expiring
+
+    @property
+    def pointers(self):
+        """Number of entries whose value is in a value log."""
+        return self.c.n_pointers
+
+    cpdef int hold(self, ValueLog log) except -1:
+        """Keeps a value log that entries will point into."""
+        cdef MemValueLog* held = self.c.value_logs
+        while held != NULL:
+            if held.log == log.c:
+                return 0
+            held = held.next
+        held = <MemValueLog*>malloc(sizeof(MemValueLog))
+        if held == NULL:
+            raise MemoryError("memtable")
+        try:
+            self.value_logs.append(log)
+        except BaseException:
+            free(held)
+            raise
+        held.log = log.c
+        held.next = self.c.value_logs
+        lsm_store_ptr(<void**>&self.c.value_logs, held)
+        return 0
 
     @property
     def used_bytes(self):

@@ -4,13 +4,19 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from lsmkv_ext.batch cimport OP_PUT, OpCursor, Operation, ops_allowed, ops_begin, ops_next
+from lsmkv_ext.batch cimport OP_PUT, OP_PUT_POINTER, OpCursor, Operation, ops_allowed, ops_begin, ops_next
+from lsmkv_ext.entry cimport POINTER_SIZE
 from lsmkv_ext.limits cimport LARGE_VALUE
 from lsmkv_ext.memtable.apply cimport mem_apply
-from lsmkv_ext.memtable.memtable cimport MemC, Memtable, mem_insert, mem_reserve, mem_value_place, mem_weight
+from lsmkv_ext.memtable.memtable cimport (
+    MemC, Memtable, MemValueLog, mem_insert, mem_reserve, mem_value_place, mem_weight,
+)
 from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots, slots_find
+from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_corrupt, fail_memory, raise_status, status_clear
+from lsmkv_ext.values.format cimport ValuePointer, pointer_decode, pointer_end
 from lsmkv_ext.wal.format cimport LogRecord
 from lsmkv_ext.wal.reader cimport (
     READ_WINDOW,
@@ -39,8 +45,19 @@ cdef int insert_large(LogFile* file, MemC* m, const Operation* op, uint64_t hash
     return mem_insert(m, op.key, op.klen, NULL, op.vlen, op.expiry, op.seq, OP_PUT, xxh3(op.key, op.klen, hash_seed))
 
 
+cdef bint has_value(const MemC* m, const Operation* op) noexcept nogil:
+    """Whether the memtable holds the value log of a pointer, and it reaches to the end of the value."""
+    cdef MemValueLog* held = m.value_logs
+    cdef ValuePointer p
+    pointer_decode(op.value, &p)
+    while held != NULL and held.log.number != p.number:
+        held = held.next
+    return (held != NULL and held.log.identity == get_u64(op.value + POINTER_SIZE)
+            and pointer_end(&p) <= lsm_load64(&held.log.end))
+
+
 cdef int apply_next(LogFile* file, OpCursor* ops, const MemSlots* slots, uint64_t hash_seed, uint64_t* weight,
-                    Status* st) noexcept nogil:
+                    uint64_t* lost, Status* st) noexcept nogil:
     cdef Operation op
     cdef MemSlot* slot
     cdef const char* problem = ops_next(ops, &op)
@@ -50,6 +67,11 @@ cdef int apply_next(LogFile* file, OpCursor* ops, const MemSlots* slots, uint64_
     slot = slots_find(slots, op.keyspace)
     if slot == NULL:
         return fail_corrupt(st, b"an operation names a keyspace that is not in the manifest", file.head.number, file.offset)
+    if op.op == OP_PUT_POINTER and not has_value(slot.memtable, &op):
+        if lost == NULL:
+            return fail_corrupt(st, b"an operation points to a value that is missing", file.head.number, file.offset)
+        lost[0] += 1
+        return ST_OK
     weight[0] -= mem_weight(slot.memtable)
     if op.op == OP_PUT and op.vlen >= READ_WINDOW:
         failed = insert_large(file, slot.memtable, &op, hash_seed)
@@ -93,7 +115,7 @@ cdef uint64_t slots_weight(const MemSlots* slots) noexcept nogil:
 
 
 cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, const MemSlots* slots, uint64_t hash_seed, uint64_t room,
-              Status* st) noexcept nogil:
+              uint64_t* lost, Status* st) noexcept nogil:
     """Applies operations up to `stop`, or until the memtables take `room` more than the log bytes applied. (A record larger than
     the usual window does not count as applied: the window that holds it is in memory too.)"""
     cdef uint64_t began = bytes_applied(file, ops)
@@ -106,7 +128,7 @@ cdef int fill(LogFile* file, OpCursor* ops, uint64_t stop, const MemSlots* slots
             if weight + (flush_cost(ops[0]) if weight > empty else 0) > room + applied:
                 log_release_pages(file, file.window, ops.p)
                 return ST_OK
-            if apply_next(file, ops, slots, hash_seed, &weight, st) != ST_OK:
+            if apply_next(file, ops, slots, hash_seed, &weight, lost, st) != ST_OK:
                 return st.code
         ops.p = ops.end = NULL
         log_release_window(file)    # before the memtable is flushed, which takes memory of its own
@@ -124,11 +146,14 @@ cdef class LogReplay:
     cdef LogReader reader
     cdef OpCursor ops               # the rest of the current record, in the reader's window
     cdef uint64_t stop
+    cdef bint skip_lost
+    cdef readonly uint64_t lost     # operations left out because their values are missing
 
-    def __cinit__(self, path, uint64_t number, uint64_t stop):
+    def __cinit__(self, path, uint64_t number, uint64_t stop, bint skip_lost=False):
         cdef Status st
         self.reader = LogReader(path)
         self.stop = stop
+        self.skip_lost = skip_lost
         status_clear(&st)
         log_read_head(&self.reader.file, number, &st)
         raise_status(&st, self.reader.path)
@@ -150,6 +175,7 @@ cdef class LogReplay:
         """
         cdef LogFile* file = &self.reader.file
         cdef OpCursor* ops = &self.ops
+        cdef uint64_t* lost = &self.lost if self.skip_lost else NULL
         cdef MemSlots slots
         cdef Status st
         cdef Py_ssize_t i
@@ -163,7 +189,7 @@ cdef class LogReplay:
                 slots.items[i].keyspace = keyspace
                 slots.items[i].memtable = (<Memtable?>memtables[keyspace]).c
             with nogil:
-                fill(file, ops, self.stop, &slots, hash_seed, room, &st)
+                fill(file, ops, self.stop, &slots, hash_seed, room, lost, &st)
         finally:
             free(slots.items)
         raise_status(&st, self.reader.path)

@@ -8,6 +8,11 @@ cdef enum:
     OPEN_CREATE = 1     # O_CREAT | O_EXCL, read and write
     OPEN_WRITE = 2      # existing, read and write
 
+cdef extern from "<sys/uio.h>" nogil:
+    ctypedef struct iovec "struct iovec":
+        void* iov_base
+        size_t iov_len
+
 cdef enum:
     ERR_NOT_REGULAR = -1    # from file_open: a directory, FIFO, socket or device, whose reads may wait or never end
 
@@ -16,6 +21,9 @@ cdef int file_close(int fd) noexcept nogil
 cdef int file_pread(int fd, char* buf, size_t n, uint64_t offset, size_t* got) noexcept nogil   # short only at EOF
 cdef int file_write(int fd, const char* buf, size_t n) noexcept nogil
 cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcept nogil
+# The same for n pieces of memory, one after the other in the file. They change `pieces`.
+cdef int file_preadv(int fd, iovec* pieces, int n, uint64_t offset, size_t* got) noexcept nogil
+cdef int file_pwritev(int fd, iovec* pieces, int n, uint64_t offset) noexcept nogil
 cdef int file_sync(int fd) noexcept nogil            # fsync
 cdef int file_datasync(int fd) noexcept nogil        # fdatasync
 cdef int file_size(int fd, uint64_t* size) noexcept nogil

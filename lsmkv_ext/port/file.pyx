@@ -16,6 +16,10 @@ cdef extern from "<unistd.h>" nogil:
     long lseek(int fd, long offset, int whence)
     int SEEK_DATA
 
+cdef extern from "<sys/uio.h>" nogil:
+    ssize_t preadv(int fd, const iovec* pieces, int n, long offset)
+    ssize_t pwritev(int fd, const iovec* pieces, int n, long offset)
+
 cdef extern from "<sys/stat.h>" nogil:
     cdef struct stat_t "stat":
         long st_size
@@ -134,6 +138,48 @@ cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcep
                 continue
             return errno
         done += r
+    return 0
+
+
+cdef void _advance(iovec** pieces, int* n, size_t done) noexcept nogil:
+    """Takes the first `done` bytes off the pieces."""
+    while n[0] and done >= pieces[0].iov_len:
+        done -= pieces[0].iov_len
+        pieces[0] += 1
+        n[0] -= 1
+    if n[0]:
+        pieces[0].iov_base = <char*>pieces[0].iov_base + done
+        pieces[0].iov_len -= done
+
+
+cdef int file_preadv(int fd, iovec* pieces, int n, uint64_t offset, size_t* got) noexcept nogil:
+    cdef ssize_t r
+    got[0] = 0
+    _advance(&pieces, &n, 0)
+    while n:
+        r = preadv(fd, pieces, n, <long>(offset + got[0]))
+        if r < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        if r == 0:
+            break
+        got[0] += r
+        _advance(&pieces, &n, r)
+    return 0
+
+
+cdef int file_pwritev(int fd, iovec* pieces, int n, uint64_t offset) noexcept nogil:
+    cdef ssize_t r
+    _advance(&pieces, &n, 0)
+    while n:
+        r = pwritev(fd, pieces, n, <long>offset)
+        if r < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        offset += r
+        _advance(&pieces, &n, r)
     return 0
 
 

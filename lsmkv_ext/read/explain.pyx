@@ -11,6 +11,7 @@ from lsmkv_ext.read.lookup cimport (
     DELETED,
     EXPIRED,
     FOUND,
+    POINTED,
     RANGE_DELETED,
     Lookup,
     Trace,
@@ -19,7 +20,9 @@ from lsmkv_ext.read.lookup cimport (
     probe_tables,
 )
 from lsmkv_ext.read.read_state cimport ReadStateC, raise_read
+from lsmkv_ext.read.values cimport find_value
 from lsmkv_ext.table.reader cimport ReadContext, TableC, table_unpin
+from lsmkv_ext.values.format cimport ValuePointer
 
 cdef dict RESULTS = {ABSENT: "absent", FOUND: "found", DELETED: "deleted", RANGE_DELETED: "range-deleted",
                      EXPIRED: "expired"}
@@ -70,6 +73,16 @@ cdef list step_dicts(ReadState state, const Trace* trace):
     return steps
 
 
+cdef dict value_place(ReadState state, const Lookup* q, object path):
+    """Where the value is that the entry points to."""
+    cdef ValuePointer p
+    cdef Status st
+    status_clear(&st)
+    if find_value(&state.c, q.pointer, &p, &st) == NULL:
+        raise_read(state, &st, path)
+    return {"value_log": p.number, "offset": p.offset, "stored": p.stored, "size": p.raw}
+
+
 cdef dict explain_lookup(HandleC* handle, ReadState state, uint64_t snapshot, uint64_t now, bytes key, object path):
     cdef ReadStateC* v = &state.c
     cdef Lookup q
@@ -105,6 +118,9 @@ cdef dict explain_lookup(HandleC* handle, ReadState state, uint64_t snapshot, ui
             table_unpin(q.owner, q.pinned)
         if st.code != ST_OK:
             raise_read(state, &st, path)
-        return {"key": key, "found": bool(q.found), "sequence": snapshot, "steps": step_dicts(state, &trace)}
+        out = {"key": key, "found": bool(q.found), "sequence": snapshot, "steps": step_dicts(state, &trace)}
+        if q.found == POINTED:
+            out["value"] = value_place(state, &q, path)
+        return out
     finally:
         free(trace.steps)

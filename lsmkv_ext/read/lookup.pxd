@@ -6,6 +6,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.block.memory cimport BlockC
+from lsmkv_ext.entry cimport POINTER_SIZE
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.port.wall_clock cimport Moment
 from lsmkv_ext.read.counters cimport Counters
@@ -19,6 +20,11 @@ cdef enum Answer:               # of one source about one key
     RANGE_DELETED = 3
     EXPIRED = 4                 # hides older entries, as a tombstone does
     FAILED = 5                  # the Status says why
+
+cdef enum Found:
+    NOTHING = 0
+    VALUE = 1
+    POINTED = 2                 # the value is in a value log (read/values)
 
 ctypedef struct TraceStep:      # one source that was probed
     int level                   # -1: a memtable
@@ -43,10 +49,11 @@ ctypedef struct Lookup:
     uint64_t snapshot
     Moment* moment              # borrowed
     bint skip_bottom_filter
-    bint found
+    int found                   # Found
     uint64_t seq                # of the entry or range tombstone that answered
     const char* value           # into a memtable the state holds, or into `pinned`
     size_t vlen
+    char pointer[POINTER_SIZE]  # in place of the two, if POINTED
     uint64_t expiry             # of that value; 0: none
     BlockC* pinned              # the caller unpins it after copying (NULL is fine)
     TableC* owner               # the table of `pinned`

@@ -1,9 +1,9 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from lsmkv_ext.block.block cimport block_prefetch
 from lsmkv_ext.block.memory cimport Entry
-from lsmkv_ext.entry cimport ENTRY_DELETE, EXPIRY_SIZE, expiry_of
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, expiry_of
 from lsmkv_ext.filter.format cimport FILTER_ABSENT
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
@@ -93,21 +93,32 @@ cdef void trace_answer(const Lookup* q, int answer) noexcept nogil:
 
 # --- the entry found --------------------------------------------------------------------------------------------------
 
-cdef int judge_expiry(Lookup* q, const char* value, size_t vlen) noexcept nogil:
-    if has_passed(q.moment, expiry_of(value)):
-        return EXPIRED
-    q.found = True
-    q.expiry = expiry_of(value)
-    q.value = value + EXPIRY_SIZE
-    q.vlen = vlen - EXPIRY_SIZE
+cdef int judge_kind(Lookup* q, int kind, const char* value, size_t vlen) noexcept nogil:
+    """Of an entry that is no plain value."""
+    if kind == ENTRY_DELETE:
+        return DELETED
+    q.expiry = 0
+    if kind & ENTRY_EXPIRY:
+        if has_passed(q.moment, expiry_of(value)):
+            return EXPIRED
+        q.expiry = expiry_of(value)
+        value += EXPIRY_SIZE
+        vlen -= EXPIRY_SIZE
+    if kind & ENTRY_POINTER:
+        q.found = POINTED
+        memcpy(q.pointer, value, POINTER_SIZE)      # the block may go once the GIL is released
+        return FOUND
+    q.found = VALUE
+    q.value = value
+    q.vlen = vlen
     return FOUND
 
 
 cdef inline int judge(Lookup* q, int kind, const char* value, size_t vlen) noexcept nogil:
     """The answer of a source that has the key."""
     if lsm_unlikely(kind):
-        return DELETED if kind == ENTRY_DELETE else judge_expiry(q, value, vlen)
-    q.found = True
+        return judge_kind(q, kind, value, vlen)
+    q.found = VALUE
     q.expiry = 0
     q.value = value
     q.vlen = vlen
@@ -453,7 +464,7 @@ cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexce
 
 cdef int probe_memtables(const ReadStateC* v, Lookup* q, Counters* counters) noexcept nogil:
     cdef int i, answer
-    q.found = False
+    q.found = NOTHING
     q.pinned = NULL
     lsm_count(&counters.gets, 1)
     for i in range(v.n_memtables):

@@ -9,6 +9,7 @@ from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport MAX_LEVELS
 from lsmkv_ext.table.reader cimport TableC
+from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
 
 # The fields of a table that a lookup reads up to its filter, in one cache line. A table that its filter rules out is not touched.
 ctypedef struct TableSlot:
@@ -40,6 +41,8 @@ ctypedef struct ReadStateC:
     const char* common          # borrowed from a table: the prefix that the smallest and largest keys of all tables share
     size_t common_len
     bint table_tombstones       # some table has range tombstones
+    ValueLogC** value_logs      # that tables point into, by number. Those of memtables: MemC.value_logs
+    Py_ssize_t n_value_logs
     CacheC* cache               # borrowed; NULL while there is no table
     int hit_bias                # +1 for each get that a table answers, -1 for each that none does; saturates
     uint64_t seek_debt          # L0 tables that seeks have searched, without the first of each seek
@@ -55,8 +58,11 @@ cdef class ReadState:
     cdef readonly list levels
     cdef int find_common_prefix(self) except -1
     cdef int add_level(self, int level, list tables) except -1
+    cdef int add_value_logs(self) except -1
     cdef void fill_slot(self, TableSlot* slot, TableC* t) noexcept
 
 
-# Raises the exception for a failed read. CorruptionError names the table's file, others name `path`.
+# The object of a value log that the state's memtables or tables hold.
+cdef ValueLog value_log_object(ReadState state, uint64_t number)
+# Raises the exception for a failed read. CorruptionError names the file of the table or value log, others name `path`.
 cdef int raise_read(ReadState state, const Status* st, object path) except -1

@@ -8,6 +8,7 @@ from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.status cimport ST_CORRUPT, raise_status
 from lsmkv_ext.table.table cimport Table
+from lsmkv_ext.values.reader cimport ValueLogC
 
 cdef extern from "<stdlib.h>" nogil:
     int posix_memalign(void** out, size_t alignment, size_t size)
@@ -24,11 +25,26 @@ cdef void read_state_drain(ReadStateC* v) noexcept nogil:
 
 cdef int raise_read(ReadState state, const Status* st, object path) except -1:
     if st.code == ST_CORRUPT:
-        for tables in state.levels:
-            for table in tables:
-                if table.number == st.file_number:
-                    path = table.path
+        tables = [table for level in state.levels for table in level]
+        value_logs = [log for each in (*tables, *state.memtables) for log in each.value_logs]
+        for file in (*tables, *value_logs):
+            if file.number == st.file_number:
+                path = file.path
     return raise_status(st, path)
+
+
+cdef ValueLog value_log_object(ReadState state, uint64_t number):
+    cdef ValueLog log
+    for memtable in state.memtables:
+        for log in memtable.value_logs:
+            if log.c.number == number:
+                return log
+    for tables in state.levels:
+        for table in tables:
+            for log in table.value_logs:
+                if log.c.number == number:
+                    return log
+    return None
 
 
 cdef class ReadState:
@@ -55,6 +71,7 @@ cdef class ReadState:
         self.find_common_prefix()
         for i in range(len(self.levels)):
             self.add_level(i, self.levels[i])
+        self.add_value_logs()
 
     cdef int find_common_prefix(self) except -1:
         """All keys lie between the smallest and the largest, so all share the prefix that these two share."""
@@ -107,6 +124,27 @@ cdef class ReadState:
                 self.c.n_deep += 1
         return 0
 
+    cdef int add_value_logs(self) except -1:
+        """The tables hold the objects."""
+        cdef ValueLog log
+        cdef Table table
+        cdef Py_ssize_t i
+        cdef dict found = {}
+        for tables in self.levels:
+            for table in tables:
+                for log in table.value_logs:
+                    found[log.c.number] = log
+        if not found:
+            return 0
+        self.c.value_logs = <ValueLogC**>malloc(len(found) * sizeof(ValueLogC*))
+        if self.c.value_logs == NULL:
+            raise MemoryError("read state")
+        for i, number in enumerate(sorted(found)):
+            log = found[number]
+            self.c.value_logs[i] = log.c
+        self.c.n_value_logs = len(found)
+        return 0
+
     cdef void fill_slot(self, TableSlot* slot, TableC* t) noexcept:
         cdef size_t shared = self.c.common_len
         memset(slot, 0, sizeof(TableSlot))
@@ -124,6 +162,7 @@ cdef class ReadState:
     def __dealloc__(self):
         cdef int i
         free(self.c.memtables)
+        free(self.c.value_logs)
         for i in range(MAX_LEVELS):
             free(self.c.levels[i].slots)
             free(self.c.levels[i].last8)

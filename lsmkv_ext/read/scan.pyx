@@ -4,7 +4,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from lsmkv_ext.block.memory cimport Entry
-from lsmkv_ext.entry cimport ENTRY_DELETE, EXPIRY_SIZE, expiry_of
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, expiry_of, expiry_size
 from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.filter.prefix cimport filter_prefix_hash
 from lsmkv_ext.memtable.arena cimport ArenaChunk
@@ -39,7 +39,10 @@ from lsmkv_ext.read.tombstones cimport (
     fragments_flatten,
     fragments_free,
 )
+from lsmkv_ext.read.values cimport find_value, read_value
 from lsmkv_ext.table.format cimport RangeTombstone
+from lsmkv_ext.values.format cimport ValuePointer
+from lsmkv_ext.values.reader cimport ValueLogC
 
 from lsmkv_ext.errors import ClosedError
 
@@ -97,12 +100,23 @@ cdef inline bint within(const Bound* limit, const Entry* e, int direction) noexc
 
 cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
     cdef Chunk* chunk = &s.chunk
-    cdef size_t hidden = EXPIRY_SIZE if e.kind else 0      # of a live entry only an expiry makes the kind other than 0
-    cdef size_t vlen = e.vlen - hidden
-    cdef size_t n = e.klen + (vlen if s.want_value else 0)
+    cdef size_t hidden = 0
+    cdef size_t vlen = e.vlen
+    cdef size_t n
     cdef size_t grown
     cdef char* p
     cdef ChunkItem* item
+    cdef ValueLogC* log = NULL
+    cdef ValuePointer pointer
+    if e.kind:
+        hidden = expiry_size(e.kind)
+        vlen -= hidden
+        if e.kind & ENTRY_POINTER and s.want_value:
+            log = find_value(s.state, e.value + hidden, &pointer, &s.st)
+            if log == NULL:
+                return s.st.code
+            vlen = pointer.raw
+    n = e.klen + (vlen if s.want_value else 0)
     if chunk.capacity - chunk.used < n:
         grown = chunk.capacity * 2 + n + 1024
         p = <char*>realloc(chunk.data, grown)
@@ -112,7 +126,10 @@ cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
         chunk.capacity = grown
     p = chunk.data + chunk.used
     memcpy(p, e.key, e.klen)
-    if s.want_value:
+    if log != NULL:
+        if read_value(log, &pointer, p + e.klen, &s.rc, &s.st) != ST_OK:
+            return s.st.code
+    elif s.want_value:
         memcpy(p + e.klen, e.value + hidden, vlen)
     item = &chunk.items[chunk.n]
     item.at = chunk.used
@@ -150,7 +167,7 @@ cdef inline bint range_covers(const ScanC* s, const Entry* e, RangeTombstone* ou
 
 cdef inline bint has_ended(ScanC* s, const Entry* e) noexcept nogil:
     """Whether an entry that is no plain value is a tombstone or expired."""
-    return e.kind == ENTRY_DELETE or has_passed(&s.moment, expiry_of(e.value))
+    return e.kind == ENTRY_DELETE or (e.kind & ENTRY_EXPIRY and has_passed(&s.moment, expiry_of(e.value)))
 
 
 cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:

@@ -11,6 +11,7 @@ from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.format cimport Footer, RangeTombstone
 from lsmkv_ext.table.meta cimport TableMetaC
 from lsmkv_ext.table.output cimport TableOutput
+from lsmkv_ext.values.reader cimport ValueLogC
 
 ctypedef struct BuilderOptions:
     uint64_t seed                  # of the hashes passed to builder_add
@@ -26,6 +27,8 @@ ctypedef struct BuilderOptions:
     uint32_t keyspace              # 0: the default one
     const char* keyspace_name      # borrowed until builder_finish
     size_t keyspace_name_len
+    ValueLogC** value_logs         # by number; borrowed until builder_finish: those that added entries may point into
+    Py_ssize_t n_value_logs
 
 ctypedef struct BuilderC:
     BuilderOptions o
@@ -54,7 +57,8 @@ ctypedef struct BuilderC:
     uint64_t filter_build_ns, filter_verify_ns
 
 cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil
-# Keys strictly increasing: checked (ST_BAD_ARGUMENT). `kind` is ENTRY_*; an expiry is part of the value.
+# Keys strictly increasing: checked (ST_BAD_ARGUMENT). `kind` is ENTRY_*; an expiry is part of the value. A pointer into a value
+# log that is not in the options is ST_CORRUPT.
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
                      int kind, uint64_t hash, Status* st) noexcept nogil
 # For a copy of a table (table/rebuild): frames of blocks from the same offset of the other file, then for each block its index

@@ -1,5 +1,5 @@
 from libc.stdint cimport uint8_t
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from lsmkv_ext.block.builder cimport (
     block_builder_add,
@@ -11,7 +11,7 @@ from lsmkv_ext.block.builder cimport (
     block_builder_size,
 )
 from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW
-from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, expiry_of
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, expiry_of, expiry_size
 from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_k_for
 from lsmkv_ext.filter.format cimport filter_encode_header
 from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing
@@ -67,7 +67,9 @@ from lsmkv_ext.table.format cimport (
     range_decode,
     range_encode,
     tombstones_sort,
+    use_encode,
 )
+from lsmkv_ext.table.meta cimport ValueUse
 from lsmkv_ext.table.output cimport (
     output_abandon,
     output_close,
@@ -79,6 +81,7 @@ from lsmkv_ext.table.output cimport (
     output_offset,
     output_open,
 )
+from lsmkv_ext.values.format cimport ValuePointer, pointer_decode, pointer_end, value_padded
 
 cdef enum:
     DEFAULT_BLOCK_SIZE = 4096
@@ -98,6 +101,7 @@ cdef void _free(BuilderC* b) noexcept nogil:
     buf_free(&b.index)
     buf_free(&b.hashes)
     buf_free(&b.tombstones)
+    buf_free(&b.meta.values)
 
 
 cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil:
@@ -247,6 +251,53 @@ cdef void _count_expiry(BuilderC* b, uint64_t expiry, size_t n) noexcept nogil:
     b.meta.expiring_bytes += n
 
 
+cdef uint64_t _identity(const BuilderC* b, uint64_t number) noexcept nogil:
+    """Of a value log; 0 if entries may not point into it."""
+    cdef Py_ssize_t i
+    for i in range(b.o.n_value_logs):
+        if b.o.value_logs[i].number == number:
+            return b.o.value_logs[i].identity
+    return 0
+
+
+cdef ValueUse* _use_of(BuilderC* b, uint64_t number) noexcept nogil:
+    """The counters of a value log, which are inserted in their place; NULL without memory."""
+    cdef ValueUse* uses = <ValueUse*>b.meta.values.data
+    cdef size_t n = b.meta.values.len // sizeof(ValueUse)
+    cdef size_t i = n
+    while i and uses[i - 1].number >= number:
+        i -= 1
+    if i < n and uses[i].number == number:
+        return &uses[i]
+    if buf_reserve(&b.meta.values, sizeof(ValueUse)) != 0:
+        return NULL
+    uses = <ValueUse*>b.meta.values.data
+    memmove(&uses[i + 1], &uses[i], (n - i) * sizeof(ValueUse))
+    memset(&uses[i], 0, sizeof(ValueUse))
+    uses[i].number = number
+    b.meta.values.len += sizeof(ValueUse)
+    return &uses[i]
+
+
+cdef int _count_pointer(BuilderC* b, const char* pointer, Status* st) noexcept nogil:
+    cdef ValuePointer p
+    cdef ValueUse* use
+    cdef const char* problem = pointer_decode(pointer, &p)
+    if problem != NULL:
+        return fail_corrupt(st, problem, b.o.number, output_offset(&b.out))
+    use = _use_of(b, p.number)
+    if use == NULL:
+        return fail_memory(st, "value logs")
+    if use.identity == 0:
+        use.identity = _identity(b, p.number)
+        if use.identity == 0:
+            return fail_corrupt(st, "a pointer names a value log that its table does not", p.number, p.offset)
+    use.values += 1
+    use.bytes += value_padded(p.stored, p.raw)
+    use.end = max(use.end, pointer_end(&p))
+    return ST_OK
+
+
 cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val, size_t vlen, uint64_t seq,
                      int kind, uint64_t hash, Status* st) noexcept nogil:
     cdef int code
@@ -281,6 +332,10 @@ cdef int builder_add(BuilderC* b, const char* key, size_t klen, const char* val,
     b.meta.deletes += kind == ENTRY_DELETE
     if kind & ENTRY_EXPIRY:
         _count_expiry(b, expiry_of(val), klen + vlen)
+    if kind & ENTRY_POINTER:
+        code = _count_pointer(b, val + expiry_size(kind), st)
+        if code != ST_OK:
+            return code
     b.key_bytes += klen
     b.value_bytes += vlen
     _count_seq(b, seq)
@@ -447,20 +502,34 @@ cdef void _fill_props(const BuilderC* b, Properties* props) noexcept nogil:
     props.largest_len = b.last_key.len
 
 
+cdef int _encode_uses(const BuilderC* b, GrowBuf* out) noexcept nogil:
+    cdef const ValueUse* uses = <const ValueUse*>b.meta.values.data
+    cdef size_t i
+    for i in range(b.meta.values.len // sizeof(ValueUse)):
+        if use_encode(&uses[i], out) != 0:
+            return -1
+    return 0
+
+
 cdef int _write_props(BuilderC* b, Status* st) noexcept nogil:
     cdef Properties props
-    cdef GrowBuf raw
+    cdef GrowBuf raw, uses
     cdef int code
     memset(&raw, 0, sizeof(GrowBuf))
+    memset(&uses, 0, sizeof(GrowBuf))
     if b.meta.min_seq > b.meta.max_seq:
         b.meta.min_seq = 0         # an empty table
     _fill_props(b, &props)
     b.footer.props.at = output_offset(&b.out)
-    if props_encode(&props, &raw) != 0:
+    code = _encode_uses(b, &uses)
+    props.value_logs = uses.data
+    props.value_logs_len = uses.len
+    if code != 0 or props_encode(&props, &raw) != 0:
         code = fail_memory(st, "properties")
     else:
         code = output_emit_frame(&b.out, &raw, SECTION_PROPS, b.o.compression, &b.footer.props.size, st)
     buf_free(&raw)
+    buf_free(&uses)
     return code
 
 
@@ -478,7 +547,7 @@ cdef int _write_tail(BuilderC* b, Status* st) noexcept nogil:
         code = _write_props(b, st)
     if code != ST_OK:
         return code
-    b.footer.version = 2 if b.o.keyspace or b.meta.expiring else 1
+    b.footer.version = 2 if b.o.keyspace or b.meta.expiring or b.meta.values.len else 1
     footer_encode(&b.footer, footer)
     return output_emit(&b.out, footer, FOOTER_SIZE, st)
 
@@ -493,6 +562,7 @@ cdef void _take_meta(BuilderC* b, TableMetaC* out) noexcept nogil:
     out.largest = b.last_key
     memset(&b.first_key, 0, sizeof(GrowBuf))
     memset(&b.last_key, 0, sizeof(GrowBuf))
+    memset(&b.meta.values, 0, sizeof(GrowBuf))
 
 
 cdef int builder_finish(BuilderC* b, TableMetaC* out, Status* st) noexcept nogil:

@@ -17,6 +17,7 @@ from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.coding cimport get_varint, put_u32
 from lsmkv_ext.port.growable cimport GrowBuf
+from lsmkv_ext.table.meta cimport ValueUse
 
 cdef enum:
     FRAME_TRAILER = 9
@@ -62,6 +63,7 @@ cdef enum:
     PROP_MIN_EXPIRY = 23
     PROP_MAX_EXPIRY = 24
     PROP_EXPIRING_BYTES = 25       # of their keys and values
+    PROP_VALUE_LOGS = 26           # bytes; only in tables with pointers
     PROP_KEYSPACE = 27             # only in tables of named keyspaces, like the next
     PROP_KEYSPACE_NAME = 28        # bytes
     PROP_COUNT = 29                # ids below this are known
@@ -131,12 +133,22 @@ ctypedef struct Properties:
     size_t largest_len
     const char* keyspace_name
     size_t keyspace_name_len
+    const char* value_logs         # encoded; NULL if missing
+    size_t value_logs_len
 
-# A table has the properties of version 1, those of its expiries if it has some, and those of its keyspace if that is not 0.
-# -1: out of memory.
+# A table has the properties of version 1, those of its expiries and its value logs if it has some, and those of its keyspace if
+# that is not 0. -1: out of memory.
 cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil
 # Skips ids that `version` does not know, and everything after a malformed property. The bytes are borrowed from `p`.
 cdef void props_decode(const char* p, size_t n, uint32_t version, Properties* out) noexcept nogil
+
+
+cdef enum:
+    MIN_USE = 12                   # bytes: four numbers and an identity
+
+cdef int use_encode(const ValueUse* use, GrowBuf* out) noexcept nogil            # of PROP_VALUE_LOGS. -1: out of memory
+# Returns the byte after it, or NULL if it is malformed.
+cdef const char* use_decode(const char* p, const char* end, ValueUse* out) noexcept nogil
 
 
 # --- index -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from lsmkv_ext.port.codecs cimport lz4_decompress, xxh3_pair
 from lsmkv_ext.port.coding cimport get_u32, get_u64, put_u64, put_varint
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.growable cimport buf_append, buf_free, buf_reserve
+from lsmkv_ext.values.format cimport VALUE_LOG_HEAD
 
 cdef enum:
     VERSION_AT = 136               # in the footer
@@ -144,6 +145,8 @@ cdef int props_encode(const Properties* props, GrowBuf* out) noexcept nogil:
         for id in range(PROP_EXPIRING, PROP_EXPIRING_BYTES + 1):
             put_u64(number, props.numbers[id])
             failed |= _put_prop(out, id, number, 8)
+    if props.value_logs_len:
+        failed |= _put_prop(out, PROP_VALUE_LOGS, props.value_logs, props.value_logs_len)
     if props.numbers[PROP_KEYSPACE]:
         put_u64(number, props.numbers[PROP_KEYSPACE])
         failed |= _put_prop(out, PROP_KEYSPACE, number, 8)
@@ -174,9 +177,38 @@ cdef void props_decode(const char* p, size_t n, uint32_t version, Properties* ou
             elif id == PROP_KEYSPACE_NAME:
                 out.keyspace_name = p
                 out.keyspace_name_len = size
+            elif id == PROP_VALUE_LOGS:
+                out.value_logs = p
+                out.value_logs_len = size
             elif size == 8:
                 out.numbers[id] = get_u64(p)
         p += size
+
+
+cdef int use_encode(const ValueUse* use, GrowBuf* out) noexcept nogil:
+    cdef char* p
+    if buf_reserve(out, 8 + 4 * MAX_VARINT) != 0:
+        return -1
+    p = put_varint(out.data + out.len, use.number)
+    put_u64(p, use.identity)
+    p = put_varint(put_varint(put_varint(p + 8, use.values), use.bytes), use.end)
+    out.len = <size_t>(p - out.data)
+    return 0
+
+
+cdef const char* use_decode(const char* p, const char* end, ValueUse* out) noexcept nogil:
+    p = get_varint(p, end, &out.number)
+    if p == NULL or end - p < 8:
+        return NULL
+    out.identity = get_u64(p)
+    p = get_varint(p + 8, end, &out.values)
+    if p != NULL:
+        p = get_varint(p, end, &out.bytes)
+    if p != NULL:
+        p = get_varint(p, end, &out.end)
+    if p == NULL or out.identity == 0 or out.values == 0 or out.end < VALUE_LOG_HEAD:
+        return NULL
+    return p
 
 
 # --- index -----------------------------------------------------------------------------------------------------------

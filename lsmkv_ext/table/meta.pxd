@@ -5,6 +5,13 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from lsmkv_ext.port.growable cimport GrowBuf
 
+ctypedef struct ValueUse:          # the values of one value log that a table points to
+    uint64_t number                # of the value log; 0: the one that was written with a table for an ingest
+    uint64_t identity
+    uint64_t values
+    uint64_t bytes                 # with header, chunk table and padding of each
+    uint64_t end                   # the offset after the last of them and its chunk table
+
 ctypedef struct TableMetaC:        # zeroed = an empty table
     uint64_t number
     uint64_t size                  # of the file
@@ -25,6 +32,7 @@ ctypedef struct TableMetaC:        # zeroed = an empty table
     GrowBuf smallest               # over entries and range tombstones
     GrowBuf largest
     bint largest_exclusive         # largest is the stop of a range tombstone, not a key
+    GrowBuf values                 # ValueUse each, by number
 
 cdef object meta_object(const TableMetaC* m)               # a TableMeta
 cdef void meta_free(TableMetaC* m) noexcept nogil

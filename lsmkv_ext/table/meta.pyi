@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
@@ -9,6 +10,13 @@ class KeyRange:
     def before(self, other: KeyRange) -> bool: ...
     def covers(self, other: KeyRange) -> bool: ...
     def union(self, other: KeyRange) -> KeyRange: ...
+
+class ValueLogUse(NamedTuple):
+    number: int
+    identity: int
+    values: int
+    bytes: int
+    end: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMeta:
@@ -35,6 +43,7 @@ class TableMeta:
     min_expiry: int = 0
     max_expiry: int = 0
     expiring_bytes: int = 0
+    value_logs: tuple[ValueLogUse, ...] = ()
     def __post_init__(self) -> None: ...
     def overlaps(self, other: KeyRange | TableMeta) -> bool: ...
     def expired(self, now: int) -> int: ...

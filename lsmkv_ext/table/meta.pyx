@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
@@ -41,6 +42,16 @@ class KeyRange:
         return KeyRange(start, last[0], not last[1])
 
 
+class ValueLogUse(NamedTuple):
+    """The values of one value log that a table points to."""
+
+    number: int
+    identity: int
+    values: int
+    bytes: int  # with header, chunk table and padding of each
+    end: int  # the offset after the last of them and its chunk table
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMeta:
     """What is known about a table without opening it. The manifest stores exactly these fields."""
@@ -68,6 +79,7 @@ class TableMeta:
     min_expiry: int = 0
     max_expiry: int = 0
     expiring_bytes: int = 0  # keys and values of these
+    value_logs: tuple[ValueLogUse, ...] = ()  # that it points into, by number
 
     def __post_init__(self):
         if self.smallest > self.largest:
@@ -124,9 +136,20 @@ cdef object meta_object(const TableMetaC* m):
         min_expiry=m.min_expiry,
         max_expiry=m.max_expiry,
         expiring_bytes=m.expiring_bytes,
+        value_logs=uses_object(m),
     )
 
 
+cdef tuple uses_object(const TableMetaC* m):
+    cdef const ValueUse* use = <const ValueUse*>m.values.data
+    cdef size_t i
+    return tuple([
+        ValueLogUse(use[i].number, use[i].identity, use[i].values, use[i].bytes, use[i].end)
+        for i in range(m.values.len // sizeof(ValueUse))
+    ])
+
+
 cdef void meta_free(TableMetaC* m) noexcept nogil:
+    buf_free(&m.values)
     buf_free(&m.smallest)
     buf_free(&m.largest)

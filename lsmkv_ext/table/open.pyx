@@ -20,6 +20,7 @@ from lsmkv_ext.table.format cimport (
     LATEST_TABLE_VERSION,
     MAX_KEYSPACE_NAME,
     MIN_INDEX_ENTRY,
+    MIN_USE,
     OPEN_ALLOWANCE,
     PROP_DATA_BYTES,
     PROP_EXPIRING,
@@ -48,7 +49,9 @@ from lsmkv_ext.table.format cimport (
     frame_unpack,
     index_entry_decode,
     props_decode,
+    use_decode,
 )
+from lsmkv_ext.table.meta cimport ValueUse
 from lsmkv_ext.table.reader cimport INDEX_FANOUT, INDEX_MAX_LEVELS, table_pread
 from lsmkv_ext.table.tombstones cimport tombstones_check, tombstones_pack
 
@@ -149,6 +152,25 @@ cdef bint _expiries_fit(const TableC* t) noexcept nogil:
             and is_expiry(numbers[PROP_MAX_EXPIRY]) and numbers[PROP_MIN_EXPIRY] <= numbers[PROP_MAX_EXPIRY])
 
 
+cdef int _decode_uses(TableC* t, Status* st) noexcept nogil:
+    """Decodes the value logs of the table. They are in ascending order of numbers."""
+    cdef const char* p = t.props.value_logs
+    cdef const char* end = p + t.props.value_logs_len
+    cdef size_t n = 0
+    if t.props.value_logs_len == 0:
+        return ST_OK
+    t.uses = <ValueUse*>_allocate(t, (t.props.value_logs_len // MIN_USE + 1) * sizeof(ValueUse), st)
+    if t.uses == NULL:
+        return st.code
+    while p < end:
+        p = use_decode(p, end, &t.uses[n])
+        if p == NULL or (n and t.uses[n - 1].number >= t.uses[n].number):
+            return fail_corrupt(st, "malformed list of value logs", t.number, t.footer.props.at)
+        n += 1
+    t.n_uses = n
+    return ST_OK
+
+
 cdef int _read_props(TableC* t, Status* st) noexcept nogil:
     cdef uint64_t* numbers = t.props.numbers
     cdef uint64_t n_blocks
@@ -165,6 +187,8 @@ cdef int _read_props(TableC* t, Status* st) noexcept nogil:
         return fail_corrupt(st, "properties contradict each other about the keyspace", t.number, t.footer.props.at)
     if not _expiries_fit(t):
         return fail_corrupt(st, "properties contradict each other about expiries", t.number, t.footer.props.at)
+    if _decode_uses(t, st) != ST_OK:
+        return st.code
     n_blocks = numbers[PROP_N_BLOCKS]
     if (n_blocks >> 31 != 0 or n_blocks * FRAME_TRAILER > t.footer.data_end
             or numbers[PROP_DATA_BYTES] != t.footer.data_end):
@@ -453,5 +477,6 @@ cdef void table_close(TableC* t) noexcept nogil:
     lsm_free(t.tombstones.bytes)
     page_run_free(t.filter_alloc, t.footer.filter.size)
     lsm_free(t.props_bytes)
+    lsm_free(t.uses)
     memset(t, 0, sizeof(TableC))
     t.handle.fd = -1

@@ -21,6 +21,7 @@ from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load_ptr, lsm_prefetch
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.format cimport Footer, Properties
+from lsmkv_ext.table.meta cimport ValueUse
 from lsmkv_ext.table.tombstones cimport Tombstones
 
 ctypedef struct ReadContext:       # one per operation: how to read, and counters of the reads. Zero it, then set.
@@ -73,6 +74,8 @@ ctypedef struct TableC:
     uint64_t wasted                # point reads that found nothing; a hint for compaction, so lost updates are fine
     Footer footer
     Properties props
+    ValueUse* uses                 # owned: the value logs that entries point into, by number
+    size_t n_uses
     char* props_bytes              # owned; the raw properties
 
 

@@ -57,7 +57,7 @@ from lsmkv_ext.table.format cimport (
     frame_unpack,
     index_entry_decode,
 )
-from lsmkv_ext.table.meta cimport meta_free, meta_object
+from lsmkv_ext.table.meta cimport ValueUse, meta_free, meta_object
 from lsmkv_ext.table.reader cimport table_decode_block, table_pread, table_unpin
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
@@ -230,7 +230,8 @@ cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
     b.key_bytes = t.props.numbers[PROP_KEY_BYTES]
     b.value_bytes = t.props.numbers[PROP_VALUE_BYTES]
     if buf_assign(&b.first_key, t.smallest, t.smallest_len) != 0 \
-            or buf_assign(&b.last_key, t.largest, t.largest_len) != 0:
+            or buf_assign(&b.last_key, t.largest, t.largest_len) != 0 \
+            or buf_assign(&b.meta.values, t.uses, t.n_uses * sizeof(ValueUse)) != 0:
         return fail_memory(st, "key")
     return ST_OK
 

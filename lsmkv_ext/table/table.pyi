@@ -1,4 +1,5 @@
 import os
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 from typing_extensions import Buffer, disjoint_base
@@ -6,6 +7,7 @@ from typing_extensions import Buffer, disjoint_base
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.table.meta import TableMeta
+from lsmkv_ext.values.reader import ValueLog
 
 @disjoint_base
 class Table:
@@ -23,6 +25,11 @@ class Table:
         global_seq: int = 0,
         charge: bool = False,
     ) -> Self: ...
+    value_logs: list[ValueLog]
+    def value_log(self, number: int) -> ValueLog: ...
+    def pointers(self) -> Iterator[tuple[bytes, bytes]]: ...
+    def keys(self, start: Buffer | None = None, stop: Buffer | None = None) -> Iterator[bytes]: ...
+    def hold(self, value_logs: Iterable[ValueLog]) -> None: ...
     def mark_obsolete(self, into: list[int]) -> None: ...
     @property
     def number(self) -> int: ...

@@ -1,3 +1,4 @@
+import errno
 import os
 
 cimport cython
@@ -9,12 +10,13 @@ from libc.string cimport memset
 from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.cache.fd_cache cimport FdCacheC
-from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, EXPIRY_SIZE, expiry_of
+from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, expiry_of, expiry_size
 from lsmkv_ext.filter.curve cimport filter_designed_fpr
 from lsmkv_ext.filter.format cimport filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_fill_ratio, filter_probe
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.handle cimport fork_count
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, Status, raise_status, status_clear
@@ -51,7 +53,7 @@ from lsmkv_ext.table.iterator cimport (
     table_iter_seek_for_prev,
     table_iter_seek_last,
 )
-from lsmkv_ext.table.meta cimport TableMetaC, meta_object
+from lsmkv_ext.table.meta cimport TableMetaC, ValueUse, meta_object
 from lsmkv_ext.table.open cimport table_close, table_open
 from lsmkv_ext.table.reader cimport (
     ReadContext,
@@ -66,6 +68,7 @@ from lsmkv_ext.table.reader cimport (
 from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
 
 from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.errors import IOError as LsmIOError
 
 
 cdef bytes _bytes(key):
@@ -86,6 +89,7 @@ cdef class Table:
         cdef char* name
         cdef int code
         self.born = fork_count
+        self.value_logs = []
         self.path = os.path.abspath(os.fsdecode(path))
         self._path = os.fsencode(self.path)
         self.cache = cache
@@ -119,6 +123,44 @@ cdef class Table:
         self.c = NULL
         if self._obsolete is not None:
             self._obsolete.append(self._number)
+
+    def value_log(self, uint64_t number):
+        """The open value log of that number; raises CorruptionError if it is missing."""
+        return self._value_log(number)
+
+    def hold(self, value_logs):
+        """Keeps the open value logs that its entries point into. Before anybody reads it."""
+        self.value_logs = list(value_logs)
+
+    cdef ValueLog _value_log(self, uint64_t number):
+        """The value log of that number. A table outside a database looks for it beside itself."""
+        cdef ValueLog log
+        cdef size_t i
+        for log in self.value_logs:
+            if log.c.number == number:
+                return log
+        for i in range(self.c.n_uses):
+            if self.c.uses[i].number == number:
+                folder, name = os.path.split(self.path)
+                name = f"{number:06d}" if number else os.path.splitext(name)[0]
+                path = os.path.join(folder, name + ".vlog")
+                try:
+                    log = ValueLog(path, number, self.fds, identity=self.c.uses[i].identity)
+                except LsmIOError as error:
+                    if error.errno != errno.ENOENT:
+                        raise
+                    raise CorruptionError("a value log is missing", path, 0) from None
+                self.value_logs.append(log)
+                return log
+        raise CorruptionError("a pointer names a value log that its table does not", self.path, 0)
+
+    cdef object _value(self, const Entry* e):
+        """Without the expiry; None for a tombstone. Follows a pointer."""
+        cdef size_t hidden = expiry_size(e.kind)
+        if e.kind == ENTRY_DELETE:
+            return None
+        value = PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
+        return self._value_log(get_u64(e.value + hidden)).read(value) if e.kind & ENTRY_POINTER else value
 
     def mark_obsolete(self, list into):
         """Makes the table append its number to `into` once the last reference is gone: then the file may be unlinked."""
@@ -283,6 +325,8 @@ cdef class Table:
         m.largest.data = <char*>t.largest
         m.largest.len = t.largest_len
         m.largest_exclusive = t.largest_exclusive
+        m.values.data = <char*>t.uses
+        m.values.len = t.n_uses * sizeof(ValueUse)
         return meta_object(&m)
 
     @property
@@ -340,8 +384,10 @@ cdef class Table:
             return None
         if code != ST_OK:
             raise_status(&st, self.path)
+        expiry = _expiry(&e)
         try:
-            return _value(&e), e.seq, _expiry(&e)
+            # Last: it may release the GIL, and the block may go then.
+            return self._value(&e), e.seq, expiry
         finally:
             table_unpin(self.c, pinned)
 
@@ -421,6 +467,18 @@ cdef class Table:
             raise_status(&it.status, self.path)
         return n, size
 
+    def pointers(self):
+        """Returns an iterator over (key, pointer) of the entries whose values are in value logs."""
+        entries = TableEntries(self, None, None, False, "compaction", False, False)
+        (<TableEntries>entries).only_pointers = True
+        return entries
+
+    def keys(self, start=None, stop=None):
+        """Returns an iterator over the keys with start <= key < stop, those of tombstones too. Follows no pointer."""
+        entries = TableEntries(self, start, stop, False, "compaction", False, False)
+        (<TableEntries>entries).only_keys = True
+        return entries
+
     def entries(self, start=None, stop=None, *, reverse=False, mode="scan", fill_cache=False, expiries=False):
         """Returns an iterator over (key, value, seq) with start <= key < stop; the value of a tombstone is None. With `expiries`
         each item also has the expiry in milliseconds, or 0."""
@@ -429,12 +487,6 @@ cdef class Table:
 
 cdef inline uint64_t _expiry(const Entry* e) noexcept:
     return expiry_of(e.value) if e.kind & ENTRY_EXPIRY else 0
-
-
-cdef object _value(const Entry* e):
-    """Without the expiry; None for a tombstone."""
-    cdef size_t hidden = EXPIRY_SIZE if e.kind & ENTRY_EXPIRY else 0
-    return None if e.kind == ENTRY_DELETE else PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
 
 
 cdef int _set_context(ReadContext* rc, str mode, bint fill_cache) except -1:
@@ -458,6 +510,8 @@ cdef class TableEntries:
     cdef bytes stop
     cdef bint reverse
     cdef bint expiries
+    cdef bint only_keys
+    cdef bint only_pointers
     cdef bint started
 
     def __cinit__(self, Table table not None, start, stop, reverse, mode, fill_cache, expiries):
@@ -491,8 +545,7 @@ cdef class TableEntries:
     def __iter__(self):
         return self
 
-    def __next__(self):
-        cdef Entry* e = &self.it.entry
+    cdef int _step(self) except -1:
         cdef int code = ST_OK
         if not self.started:
             self.started = True
@@ -503,10 +556,24 @@ cdef class TableEntries:
             raise_status(&self.it.status, self.table.path)
         if not self.it.valid or self._outside():
             self.it.valid = False
+        return 0
+
+    def __next__(self):
+        cdef Entry* e = &self.it.entry
+        cdef size_t hidden
+        self._step()
+        while self.only_pointers and self.it.valid and not e.kind & ENTRY_POINTER:
+            self._step()
+        if not self.it.valid:
             raise StopIteration
+        if self.only_keys:
+            return PyBytes_FromStringAndSize(e.key, e.klen)
+        if self.only_pointers:
+            hidden = expiry_size(e.kind)
+            return PyBytes_FromStringAndSize(e.key, e.klen), PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
         if self.expiries:
-            return PyBytes_FromStringAndSize(e.key, e.klen), _value(e), e.seq, _expiry(e)
-        return PyBytes_FromStringAndSize(e.key, e.klen), _value(e), e.seq
+            return PyBytes_FromStringAndSize(e.key, e.klen), self.table._value(e), e.seq, _expiry(e)
+        return PyBytes_FromStringAndSize(e.key, e.klen), self.table._value(e), e.seq
 
     @property
     def counters(self):

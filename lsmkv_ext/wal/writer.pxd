@@ -13,6 +13,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.values.writer cimport ValueWriter, ValueWriterC
 from lsmkv_ext.wal.sync_watermark cimport SyncWatermark, WatermarkC
 
 ctypedef struct LogC:
@@ -36,6 +37,7 @@ ctypedef struct LogC:
     bint leading            # a thread runs fdatasync for all that wait on sync_done
     uint64_t synced         # records below are on disk; atomic
     char* head              # owned mapping of the head page, or NULL
+    ValueWriterC* values    # borrowed: the value log that records point into, synced before the log; NULL: none; atomic
     WatermarkC* watermark   # borrowed while attached: where `synced` is stored; NULL: in the slots of the head
     uint64_t slot_count     # stores to the head's slots
     int sync_error          # errno of the first fdatasync that failed; never cleared
@@ -48,7 +50,8 @@ ctypedef struct LogC:
 cdef char* log_reserve(LogC* log, size_t n, Status* st) noexcept nogil
 # Completes the record of the n bytes in the reserved room. In write mode this is the one pwrite.
 cdef int log_commit(LogC* log, size_t n, uint64_t first_seq, uint32_t count, Status* st) noexcept nogil
-# Returns once every byte below `upto` is on disk. Concurrent callers share one fdatasync (group commit).
+# Returns once every byte below `upto`, and every value that these records point to, is on disk. Concurrent callers share one
+# fdatasync of each file (group commit).
 cdef int log_sync(LogC* log, uint64_t upto, Status* st) noexcept nogil
 
 
@@ -57,9 +60,12 @@ cdef class LogWriter:
     cdef readonly str path
     cdef readonly uint64_t number
     cdef SyncWatermark watermark        # keeps c.watermark alive
+    cdef ValueWriter values             # keeps c.values alive; None: no record points to a value
     # GIL-protected: closed, watermark.
     cdef bint closed
 
     cdef int create(self, uint32_t version, uint64_t previous_last_seq) except -1
     cdef int resume(self) except -1
     cdef int discard(self, bytes name) except -1
+    # Before the first record that points into it; its name is durable.
+    cpdef int attach_values(self, ValueWriter values) except -1

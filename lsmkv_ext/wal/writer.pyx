@@ -6,7 +6,7 @@ from libc.errno cimport EDQUOT, EEXIST, EINVAL, ENOSPC, EOPNOTSUPP, errno
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load32, lsm_load64, lsm_store64
+from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load32, lsm_load64, lsm_load_ptr, lsm_store64, lsm_store_ptr
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.file cimport (
     OPEN_CREATE,
@@ -40,6 +40,7 @@ from lsmkv_ext.port.pthread cimport (
 )
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, fail_memory, raise_status, status_clear
 from lsmkv_ext.port.sync_slots cimport SlotLayout, SyncSlot, slot_encode, slot_offset
+from lsmkv_ext.values.writer cimport value_sync
 from lsmkv_ext.wal.format cimport (
     LOG_HEAD_SIZE,
     LOG_RECORD_HEADER,
@@ -219,7 +220,9 @@ cdef int sync_once(LogC* log) noexcept nogil:
     """The part of the leader: one fdatasync for every record in the log by then. The mutex is held, but released during the
     fdatasync."""
     cdef uint64_t end, began
-    cdef int served, err
+    cdef ValueWriterC* values
+    cdef int served
+    cdef int err = 0
     log.leading = True
     pthread_mutex_unlock(&log.sync_mutex)
     await_group(log)
@@ -227,7 +230,12 @@ cdef int sync_once(LogC* log) noexcept nogil:
     lsm_fetch_add32(&log.waiting, -served)
     end = lsm_load64(&log.offset)
     began = lsm_now_ns()
-    err = file_datasync(log.fd)
+    # After `end` was taken: all values of the records below it are there. The watermark covers both.
+    values = <ValueWriterC*>lsm_load_ptr(<void**>&log.values)
+    if values != NULL:
+        err = value_sync(values)
+    if err == 0:
+        err = file_datasync(log.fd)
     pthread_mutex_lock(&log.sync_mutex)
     log.group_size = served if served > log.group_size else log.group_size - (log.group_size - served + 3) // 4
     if err != 0:
@@ -452,6 +460,14 @@ cdef class LogWriter:
         with nogil:
             log_sync(c, upto, &st)
         raise_status(&st, self.path)
+
+    cpdef int attach_values(self, ValueWriter values) except -1:
+        """The records from now on point into `values`, which is synced before the log."""
+        if self.values is not None:
+            raise ValueError("the log has a value log")
+        self.values = values
+        lsm_store_ptr(<void**>&self.c.values, values.c)
+        return 0
 
     def attach_watermark(self, SyncWatermark watermark not None, LogWriter previous):
         """Take the watermark over from `previous`: this is the active log from now on."""

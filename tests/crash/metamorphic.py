@@ -35,6 +35,8 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
     "small, sync interval": {**_SMALL, "sync_interval_ms": 1},
     "tiny blocks": {**_SMALL, "block_size": 256},
     "large blocks": {**_SMALL, "block_size": 16384},
+    "large values": {**_SMALL, "large_value_threshold": 64},
+    "large values, no log": {**_SMALL, "large_value_threshold": 64, "large_value_compression": "lz4", "wal": None},
     "no compression": {**_SMALL, "compression": None},
     "compression per level": {**_SMALL, "compression": [None, None, "lz4"]},
     "no filters": {**_SMALL, "bits_per_key": 0},

@@ -15,6 +15,8 @@ CHOICES: dict[str, list[Any]] = {
     "block_cache_size": [256 << 10, 0, 16 << 10],
     "row_cache_size": [None, 0, 4 << 10],
     "block_size": [1024, 256, 16384],
+    "large_value_threshold": [None, 64, 200],
+    "large_value_compression": [None, "lz4"],
     "compression": ["lz4", None, [None, "lz4"]],
     "bits_per_key": [10, 0, 2, [14, 10, 4], "auto"],
     "optimize_filters_for_hits": [False, True, "auto"],

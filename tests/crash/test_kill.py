@@ -66,6 +66,7 @@ def test_kill_loses_nothing_acknowledged(lab, folder, wal, shard):
         books = [str(folder / f"{number}-{thread}") for thread in range(rng.choice([1, 1, 3]))]
         options = {**TINY, "wal": wal, "max_background_jobs": rng.choice([1, 2])}
         options["keyspaces"] = rng.choice([0, 3])
+        options["large_value_threshold"] = rng.choice([None, 128])
         kind = shard + number
         call = {"folder": str(place / "db"), "books": books, "options": options, "slack": (None, PIECES)[kind % 2]}
         # Unsynced writes only, or mixed with synced ones.

@@ -31,6 +31,7 @@ CUTS = share(20, 1000, CUTTING)  # real power cuts, for each mount mode
 WATCHING = shards(10)
 WATCHED = share(600, 20_000, WATCHING)  # batches whose syncs are watched, for each log mode
 BATCHES = 250
+SHAPES = [(0, None), (3, None), (3, 128)]  # keyspaces, and the size from which on values are in a value log
 DEAD = (errno.EIO, errno.EROFS)  # what a file system that was shut down answers
 
 
@@ -46,13 +47,13 @@ def record(lab, folder, name: str, options: dict, extra: bool = True, count: int
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("shard", REPLAYS)
-@pytest.mark.parametrize("keyspaces", [0, 3])
+@pytest.mark.parametrize(("keyspaces", "large"), SHAPES)
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, keyspaces, shard):
-    options = {**TINY, "wal": wal, "keyspaces": keyspaces}
+def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, keyspaces, large, shard):
+    options = {**TINY, "wal": wal, "keyspaces": keyspaces, "large_value_threshold": large}
     done = number = 0
     while done < STATES:
-        name = f"{wal}{keyspaces}{shard}-{number}"
+        name = f"{wal}{keyspaces}{large}{shard}-{number}"
         path = record(lab, folder, name, options)
         call = {"trace_path": str(path), "folder": str(folder), "options": options, "seed": name}
         outcome = lab.run("replay", **call, wanted=STATES - done, timeout=1800)
@@ -60,7 +61,8 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, keyspaces, shard):
         assert outcome.value["problems"] == []
         tally = outcome.value["tally"]
         counts = {"distinct states": sum(tally.values()), **tally}
-        figure(f"replayed power cuts, {wal} log, {keyspaces} keyspaces", "0 problems", **counts)
+        large_ones = "" if large is None else ", large values"
+        figure(f"replayed power cuts, {wal} log, {keyspaces} keyspaces{large_ones}", "0 problems", **counts)
         shutil.rmtree(folder / name)
         path.unlink()
         done += counts["distinct states"]
@@ -69,12 +71,14 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, keyspaces, shard):
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("shard", REPLAYS)
-@pytest.mark.parametrize("keyspaces", [0, 3])
+@pytest.mark.parametrize(("keyspaces", "large"), SHAPES)
 @pytest.mark.parametrize("wal", LOG_MODES)
-def test_power_cuts_before_any_flush_leave_a_prefix(lab, folder, wal, keyspaces, shard):
+def test_power_cuts_before_any_flush_leave_a_prefix(lab, folder, wal, keyspaces, large, shard):
     """A flush syncs the directory and drops logs, and so hides a log that was not synced or whose name was not."""
-    options = {**TINY, "wal": wal, "max_write_buffers": 8, "keyspaces": keyspaces}
-    name = f"unflushed-{wal}{keyspaces}{shard}"
+    options = {**TINY, "wal": wal, "max_write_buffers": 8, "keyspaces": keyspaces, "large_value_threshold": large}
+    if large:
+        options["write_buffer_size"] //= 4  # a value log holds four of them
+    name = f"unflushed-{wal}{keyspaces}{large}{shard}"
     path = folder / f"{name}.trace"
     recorded = {"folder": str(folder / name), "trace_path": str(path), "options": options, "seed": name}
     outcome = lab.run("record_unflushed", **recorded, count=700, timeout=1800)

@@ -27,6 +27,8 @@ from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
 from lsmkv_ext.port.wall_clock import encode_clock
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.values.reader import ValueLog, decode_pointer
+from lsmkv_ext.values.writer import ValueWriter
 from lsmkv_ext.wal import sync_watermark
 from lsmkv_ext.wal.dump import LogDump
 from lsmkv_ext.wal.reader import HEAD_SIZE, check_log
@@ -437,6 +439,48 @@ def synced_run(data: bytes, folder: Path) -> None:
         raise CorruptionError("no watermark")
 
 
+# ---- value logs: a pointer, then the file -----------------------------------------------------
+
+POINTER = 32
+VALUE_HEAD = 64
+
+
+def values_examples(folder: Path) -> list[bytes]:
+    out = []
+    for n, (value, compression) in enumerate([(b"v" * 300, 1), (bytes(range(256)), 0), (bytes(70_000), 1), (b"", 0)]):
+        path = folder / f"example{n}.vlog"
+        pointer = ValueWriter(path, 1).append(value, compression)
+        out.append(pointer + path.read_bytes())
+        path.unlink()
+    return out
+
+
+def values_seal(data: bytearray) -> None:
+    """Puts right the head, and the header and the chunks of the value that the pointer names."""
+    put(data, POINTER + 56, xxh3(data[POINTER : POINTER + 56], 0x766C6F672D686561), 8)
+    identity, offset, stored = u64(data, POINTER + 24), u64(data, 8), u64(data, 16)
+    raw = u64(data, 24) & (1 << 56) - 1
+    at = POINTER + offset
+    if at + 24 + stored > len(data) or raw > 1 << 24:
+        return
+    put(data, at, xxh3(data[at + 4 : at + 24], identity ^ offset ^ 0x766C6F672D76616C), 4)
+    chunk, entry = at + 24, at + 24 + stored
+    for _ in range(-(-raw // (64 << 10))):
+        size = u32(data, entry)
+        seed = identity ^ (chunk - POINTER) ^ 0x766C6F672D63686B
+        put(data, entry + 4, xxh3(data[chunk : chunk + size], seed), 4)
+        chunk, entry = chunk + size, entry + 8
+
+
+def values_run(data: bytes, folder: Path) -> None:
+    pointer = data[:POINTER]
+    log = ValueLog(as_file(data[POINTER:], folder, "000001.vlog"), 1)
+    value = log.read(pointer)
+    log.verify(pointer)
+    if len(value) != decode_pointer(pointer)[3]:
+        raise AssertionError("a value of another size than its pointer says")
+
+
 TARGETS: dict[str, Target] = {
     "log": Target(log_examples, log_run, log_seal, log_compact, log_expand, (CorruptionError, FormatError)),
     "synced": Target(synced_examples, synced_run, synced_seal),
@@ -447,6 +491,7 @@ TARGETS: dict[str, Target] = {
     "edit": Target(edit_examples, edit_run),
     "manifest": Target(manifest_examples, manifest_run, manifest_seal, errors=(CorruptionError, FormatError)),
     "current": Target(current_examples, current_run, current_seal),
+    "values": Target(values_examples, values_run, values_seal, errors=(CorruptionError, FormatError)),
     "options": Target(options_examples, options_run, options_seal),
 }
 

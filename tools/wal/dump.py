@@ -38,10 +38,20 @@ def operation_rows(out: Output, path: str, limit: int | None) -> Iterator[Row]:
                 "op": op,
                 "keyspace": keyspace,
                 "key": out.key(key),
-                # The second operand of delete_range is its end key.
-                "value": (out.key if op == "delete_range" else out.value)(value),
+                "value": operand(out, op, value),
                 "expires": units.moment(expiry),
             }
+
+
+def operand(out: Output, op: str, value: bytes | None) -> object:
+    """The second operand: a value, the end key of delete_range, or the place of a value in a value log."""
+    from lsmkv.filenames import value_log_name
+    from lsmkv_ext.values.reader import decode_pointer
+
+    if op == "put_pointer" and value is not None:
+        number, offset, _, size, _ = decode_pointer(value)
+        return f"{value_log_name(number)}:{offset}, {size} bytes"
+    return (out.key if op == "delete_range" else out.value)(value)
 
 
 def operation_text(row: Row) -> str:

@@ -158,7 +158,7 @@ def test_where_a_subcompaction_fails_the_outputs_of_the_others_go(tmp_path, smal
     split = SubcompactionJob(make, cuts([table], 2), discarded.extend)
     with pytest.raises(lsmkv.CorruptionError, match="a damaged block"):
         split.run()
-    assert discarded and all((tmp_path / f"{number:06d}.sst").exists() for number in discarded)
+    assert discarded and all((tmp_path / f"{f.number:06d}.sst").exists() for f in discarded)
 
 
 class Announcing:

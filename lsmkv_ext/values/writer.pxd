@@ -1,0 +1,51 @@
+# Appends values to a value log. Layout: values/format.pxd.
+#
+# One appender at a time: for the value log of puts the writer, who holds the turn of the engine or the GIL; a job or an ingest
+# has a value log of its own. value_sync may run concurrently, from any thread.
+#
+# An append that fails leaves `offset` where it was: the next one overwrites what was written. Nothing points there.
+
+from libc.stdint cimport uint64_t
+
+from lsmkv_ext.port.growable cimport GrowBuf
+from lsmkv_ext.port.pthread cimport pthread_mutex_t
+from lsmkv_ext.port.status cimport Status
+from lsmkv_ext.values.format cimport ValuePointer
+from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
+
+ctypedef struct ValueWriterC:
+    int fd
+    uint64_t number
+    uint64_t identity
+    uint64_t offset             # where the next value goes; atomic: value_sync reads it
+    ValueLogC* log              # borrowed: its `end` follows `offset`; NULL: nobody reads yet
+    GrowBuf packed              # compressed chunks
+    GrowBuf table
+    pthread_mutex_t sync_mutex
+    uint64_t synced             # values below are on disk; atomic
+    int sync_error              # errno of the first fdatasync that failed; never cleared
+
+# Creates the file and writes its head. On failure there is no file.
+cdef int value_writer_open(ValueWriterC* w, const char* path, uint64_t number, uint64_t identity, Status* st) noexcept nogil
+cdef void value_writer_close(ValueWriterC* w) noexcept nogil       # safe on a zeroed struct
+# Appends a value, compressed (VALUE_LZ4) if that saves a sixteenth.
+cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compression, ValuePointer* out,
+                      Status* st) noexcept nogil
+# Appends a copy of another log's value as it is stored, checked. Takes little memory.
+cdef int value_copy(ValueWriterC* w, ValueLogC* source, const ValuePointer* p, ValuePointer* out, Status* st) noexcept nogil
+# Returns once everything appended so far is on disk: 0 or the errno. After a failure it never succeeds again.
+cdef int value_sync(ValueWriterC* w) noexcept nogil
+
+# Writes the bytes of a value, checked, to the place where they are. `fd` is the file of `log`, open for writing.
+cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil
+
+
+cdef class ValueWriter:
+    cdef ValueWriterC* c        # owned
+    cdef readonly ValueLog log
+    cdef readonly str path
+
+
+cdef class ValueRewriter:
+    cdef int fd                 # owned
+    cdef ValueLog log

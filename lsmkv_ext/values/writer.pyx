@@ -1,0 +1,392 @@
+import os
+
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from lsmkv_ext.cache.fd_cache cimport FdCache
+from lsmkv_ext.entry cimport POINTER_SIZE
+from lsmkv_ext.limits cimport LARGE_VALUE
+from lsmkv_ext.port.atomics cimport lsm_load64, lsm_store64
+from lsmkv_ext.port.bytes_like cimport get_bytes_view
+from lsmkv_ext.port.codecs cimport lz4_bound, lz4_compress
+from lsmkv_ext.port.file cimport (
+    OPEN_CREATE,
+    OPEN_WRITE,
+    file_close,
+    file_datasync,
+    file_open,
+    file_pwrite,
+    file_pwritev,
+    iovec,
+)
+from lsmkv_ext.port.growable cimport buf_free, buf_reserve
+from lsmkv_ext.port.pthread cimport (
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+)
+from lsmkv_ext.port.status cimport ST_OK, fail_io, fail_memory, raise_status, status_clear
+from lsmkv_ext.values.format cimport (
+    CHUNK_ENTRY,
+    VALUE_CHUNK,
+    VALUE_HEADER,
+    VALUE_LOG_HEAD,
+    VALUE_LZ4,
+    VALUE_STORED,
+    chunk_checksum,
+    chunk_count,
+    chunk_entry_encode,
+    chunk_size,
+    chunk_stored,
+    pointer_decode,
+    pointer_encode,
+    value_head_encode,
+    value_header_encode,
+    value_padded,
+    value_size,
+)
+from lsmkv_ext.values.reader cimport ChunkReader, chunks_begin, chunks_end, chunks_next
+
+from lsmkv_ext.errors import SyncError
+
+cdef extern from "<unistd.h>" nogil:
+    int unlink(const char* path)
+
+HEAD_SIZE = VALUE_LOG_HEAD      # the offset of the first value
+
+
+# --- appending -------------------------------------------------------------------------------------------------------
+
+cdef int value_writer_open(ValueWriterC* w, const char* path, uint64_t number, uint64_t identity, Status* st) noexcept nogil:
+    cdef char head[VALUE_LOG_HEAD]
+    cdef int err
+    memset(w, 0, sizeof(ValueWriterC))
+    w.fd = -1
+    err = file_open(path, OPEN_CREATE, &w.fd)
+    if err:
+        w.fd = -1
+        return fail_io(st, "value log: create", err)
+    pthread_mutex_init(&w.sync_mutex, NULL)
+    w.number = number
+    w.identity = identity
+    value_head_encode(head, number, identity)
+    err = file_pwrite(w.fd, head, VALUE_LOG_HEAD, 0)
+    if err:
+        value_writer_close(w)
+        unlink(path)
+        return fail_io(st, "value log: create", err)
+    w.offset = VALUE_LOG_HEAD
+    return ST_OK
+
+
+cdef void value_writer_close(ValueWriterC* w) noexcept nogil:
+    if w.offset or w.identity:
+        if w.fd >= 0:
+            file_close(w.fd)
+            pthread_mutex_destroy(&w.sync_mutex)
+        w.fd = -1
+    buf_free(&w.packed)
+    buf_free(&w.table)
+
+
+cdef char* table_room(ValueWriterC* w, uint64_t raw) noexcept nogil:
+    """Room for a chunk table and its padding, or NULL."""
+    w.table.len = 0
+    return w.table.data if buf_reserve(&w.table, CHUNK_ENTRY * chunk_count(raw) + 8) == 0 else NULL
+
+
+cdef size_t pad_table(char* table, const ValuePointer* p) noexcept nogil:
+    """Writes the zeros after a chunk table. Returns its bytes with them."""
+    cdef size_t n = CHUNK_ENTRY * chunk_count(p.raw)
+    cdef size_t padding = value_padded(p.stored, p.raw) - value_size(p.stored, p.raw)
+    memset(table + n, 0, padding)
+    return n + padding
+
+
+cdef void advance(ValueWriterC* w, const ValuePointer* p) noexcept nogil:
+    lsm_store64(&w.offset, p.offset + value_padded(p.stored, p.raw))
+    if w.log != NULL:
+        lsm_store64(&w.log.end, w.offset)
+
+
+cdef int write_value(ValueWriterC* w, const ValuePointer* p, const char* chunks, char* table, Status* st) noexcept nogil:
+    cdef char header[VALUE_HEADER]
+    cdef iovec pieces[3]
+    cdef int err
+    value_header_encode(header, p, w.identity)
+    pieces[0].iov_base = header
+    pieces[0].iov_len = VALUE_HEADER
+    pieces[1].iov_base = <void*>chunks
+    pieces[1].iov_len = p.stored
+    pieces[2].iov_base = table
+    pieces[2].iov_len = pad_table(table, p)
+    err = file_pwritev(w.fd, pieces, 3, p.offset)
+    if err:
+        return fail_io(st, "value log: write", err)
+    advance(w, p)
+    return ST_OK
+
+
+cdef uint64_t pack(ValueWriterC* w, const char* value, size_t n, char* table) noexcept nogil:
+    """Compresses the chunks and fills their table. Returns the stored bytes; 0 if that saves too little, or without memory."""
+    cdef uint64_t i, size, limit = n - n // 16
+    cdef uint64_t at = 0
+    cdef uint64_t start = w.offset + VALUE_HEADER
+    cdef int got
+    w.packed.len = 0
+    if n < 16 or n > LARGE_VALUE or buf_reserve(&w.packed, n + lz4_bound(VALUE_CHUNK)) != 0:
+        return 0
+    for i in range(chunk_count(n)):
+        size = chunk_size(n, i)
+        got = lz4_compress(value + i * VALUE_CHUNK, w.packed.data + at, <int>size, lz4_bound(<int>size))
+        if got <= 0 or <uint64_t>got >= size:
+            got = <int>size
+            memcpy(w.packed.data + at, value + i * VALUE_CHUNK, size)
+        chunk_entry_encode(table + i * CHUNK_ENTRY, <uint32_t>got,
+                           chunk_checksum(w.packed.data + at, got, start + at, w.identity))
+        at += got
+        if at > limit:
+            return 0
+    return at
+
+
+cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compression, ValuePointer* out,
+                      Status* st) noexcept nogil:
+    cdef char* table = table_room(w, n)
+    cdef uint64_t i, at
+    if table == NULL:
+        return fail_memory(st, "value")
+    out.number = w.number
+    out.offset = w.offset
+    out.raw = n
+    out.compression = VALUE_LZ4
+    out.stored = pack(w, value, n, table) if compression == VALUE_LZ4 else 0
+    if out.stored:
+        return write_value(w, out, w.packed.data, table, st)
+    out.stored = n
+    out.compression = VALUE_STORED
+    for i in range(chunk_count(n)):
+        at = i * VALUE_CHUNK
+        chunk_entry_encode(table + i * CHUNK_ENTRY, <uint32_t>chunk_size(n, i),
+                           chunk_checksum(value + at, chunk_size(n, i), out.offset + VALUE_HEADER + at, w.identity))
+    return write_value(w, out, value, table, st)
+
+
+cdef int copy_pieces(ValueWriterC* w, ChunkReader* r, const ValuePointer* p, char* table, Status* st) noexcept nogil:
+    cdef uint64_t i, offset
+    cdef uint64_t at = p.offset + VALUE_HEADER
+    cdef const char* chunk
+    cdef int err
+    while chunks_next(r, st) == ST_OK and r.count:
+        chunk = r.data
+        offset = at
+        for i in range(r.first, r.first + r.count):
+            chunk_entry_encode(table + i * CHUNK_ENTRY, chunk_stored(r.table, i),
+                               chunk_checksum(chunk, chunk_stored(r.table, i), offset, w.identity))
+            chunk += chunk_stored(r.table, i)
+            offset += chunk_stored(r.table, i)
+        if r.n == p.stored:
+            return write_value(w, p, r.data, table, st)     # in one piece
+        err = file_pwrite(w.fd, r.data, r.n, at)
+        if err:
+            return fail_io(st, "value log: write", err)
+        at = offset
+    return st.code if st.code != ST_OK else write_ends(w, p, table, st)
+
+
+cdef int write_ends(ValueWriterC* w, const ValuePointer* p, char* table, Status* st) noexcept nogil:
+    """Writes the header and the chunk table around chunks that are written."""
+    cdef char header[VALUE_HEADER]
+    cdef int err
+    value_header_encode(header, p, w.identity)
+    err = file_pwrite(w.fd, table, pad_table(table, p), p.offset + VALUE_HEADER + p.stored)
+    if err == 0:
+        err = file_pwrite(w.fd, header, VALUE_HEADER, p.offset)
+    if err:
+        return fail_io(st, "value log: write", err)
+    advance(w, p)
+    return ST_OK
+
+
+cdef int value_copy(ValueWriterC* w, ValueLogC* source, const ValuePointer* p, ValuePointer* out, Status* st) noexcept nogil:
+    cdef ChunkReader r
+    cdef char* table = table_room(w, p.raw)
+    if table == NULL:
+        return fail_memory(st, "value")
+    memset(&r, 0, sizeof(ChunkReader))
+    out[0] = p[0]
+    out.number = w.number
+    out.offset = w.offset
+    if chunks_begin(&r, source, p, st) == ST_OK:
+        copy_pieces(w, &r, out, table, st)
+    chunks_end(&r)
+    return st.code
+
+
+cdef int value_sync(ValueWriterC* w) noexcept nogil:
+    cdef uint64_t end
+    cdef int err
+    pthread_mutex_lock(&w.sync_mutex)
+    err = w.sync_error
+    end = lsm_load64(&w.offset)
+    if err == 0 and lsm_load64(&w.synced) < end:
+        err = file_datasync(w.fd)
+        if err:
+            # The kernel may have dropped the dirty pages: a second fdatasync could succeed and prove nothing.
+            w.sync_error = err
+        else:
+            lsm_store64(&w.synced, end)
+    pthread_mutex_unlock(&w.sync_mutex)
+    return err
+
+
+# --- Python ----------------------------------------------------------------------------------------------------------
+
+@cython.no_gc       # its references cannot form a cycle
+cdef class ValueWriter:
+    """Creates a value log and appends to it; `log` reads it. It is not synced, and neither is its name."""
+
+    def __cinit__(self, path, uint64_t number, FdCache fds=None):
+        cdef Status st
+        cdef bytes encoded
+        cdef const char* cpath
+        cdef uint64_t identity = int.from_bytes(os.urandom(8), "little") or 1
+        self.path = os.fsdecode(path)
+        encoded = os.fsencode(self.path)
+        cpath = encoded
+        self.c = <ValueWriterC*>calloc(1, sizeof(ValueWriterC))
+        if self.c == NULL:
+            raise MemoryError("value log")
+        self.c.fd = -1
+        status_clear(&st)
+        with nogil:
+            value_writer_open(self.c, cpath, number, identity, &st)
+        raise_status(&st, self.path)
+        try:
+            self.log = ValueLog(path, number, fds, identity=identity)
+        except BaseException:
+            os.unlink(self.path)
+            raise
+        self.c.log = self.log.c
+
+    def __dealloc__(self):
+        if self.c != NULL:
+            value_writer_close(self.c)
+            free(self.c)
+
+    @property
+    def number(self):
+        return self.c.number
+
+    @property
+    def size(self):
+        """Bytes written."""
+        return lsm_load64(&self.c.offset)
+
+    @property
+    def synced(self):
+        """Offset up to which values are known to be on disk."""
+        return lsm_load64(&self.c.synced)
+
+    def append(self, value, int compression=0):
+        """Append a value and return its pointer. The engine calls value_append instead."""
+        cdef ValuePointer p
+        cdef Py_buffer vb
+        cdef Status st
+        cdef char pointer[POINTER_SIZE]
+        status_clear(&st)
+        get_bytes_view(value, &vb)
+        try:
+            value_append(self.c, <const char*>vb.buf, vb.len, compression, &p, &st)
+        finally:
+            PyBuffer_Release(&vb)
+        raise_status(&st, self.path)
+        pointer_encode(&p, pointer)
+        return PyBytes_FromStringAndSize(pointer, POINTER_SIZE)
+
+    def copy(self, ValueLog source not None, bytes pointer not None):
+        """Append a copy of another log's value and return its pointer."""
+        cdef ValuePointer p, out
+        cdef Status st
+        cdef char copied[POINTER_SIZE]
+        if len(pointer) != POINTER_SIZE or pointer_decode(pointer, &p) != NULL:
+            raise ValueError("malformed pointer")
+        status_clear(&st)
+        with nogil:
+            value_copy(self.c, source.c, &p, &out, &st)
+        raise_status(&st, source.path)
+        pointer_encode(&out, copied)
+        return PyBytes_FromStringAndSize(copied, POINTER_SIZE)
+
+    def sync(self):
+        """Make everything appended so far survive a power cut, but for the name of the file."""
+        cdef int err
+        with nogil:
+            err = value_sync(self.c)
+        if err:
+            raise SyncError(err, f"value log: fdatasync: {os.strerror(err)}", self.path)
+
+
+# --- writing again ---------------------------------------------------------------------------------------------------
+
+cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil:
+    cdef ChunkReader r
+    cdef int err = 0
+    memset(&r, 0, sizeof(ChunkReader))
+    if chunks_begin(&r, log, p, st) == ST_OK:
+        while err == 0 and chunks_next(&r, st) == ST_OK and r.count:
+            err = file_pwrite(fd, r.data, r.n, r.offset)
+        if err == 0 and st.code == ST_OK:
+            err = file_pwrite(fd, r.table, CHUNK_ENTRY * chunk_count(p.raw), p.offset + VALUE_HEADER + p.stored)
+        if err == 0 and st.code == ST_OK:
+            err = file_pwrite(fd, r.header, VALUE_HEADER, p.offset)
+    chunks_end(&r)
+    return fail_io(st, "value log: write", err) if err else st.code
+
+
+cdef class ValueRewriter:
+    """Writes values of a log again in place. An fsync of an earlier process may have failed, and the kernel then takes the pages
+    for clean. Writes the head at once."""
+
+    def __cinit__(self, ValueLog log not None):
+        cdef char head[VALUE_LOG_HEAD]
+        cdef Status st
+        cdef int err
+        self.fd = -1
+        self.log = log
+        err = file_open(log._path, OPEN_WRITE, &self.fd)
+        if err == 0:
+            value_head_encode(head, log.c.number, log.c.identity)
+            err = file_pwrite(self.fd, head, VALUE_LOG_HEAD, 0)
+        if err:
+            status_clear(&st)
+            fail_io(&st, "value log: write", err)
+            raise_status(&st, log.path)
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            file_close(self.fd)
+
+    def write(self, bytes pointer not None):
+        """Write the value of a pointer again, if it passes its checksums."""
+        cdef ValuePointer p
+        cdef Status st
+        if len(pointer) != POINTER_SIZE or pointer_decode(pointer, &p) != NULL:
+            raise ValueError("malformed pointer")
+        status_clear(&st)
+        with nogil:
+            rewrite_value(self.fd, self.log.c, &p, &st)
+        raise_status(&st, self.log.path)
+
+    def sync(self):
+        """Make the file survive a power cut."""
+        cdef int err
+        with nogil:
+            err = file_datasync(self.fd)
+        if err:
+            raise SyncError(err, f"value log: fdatasync: {os.strerror(err)}", self.log.path)
