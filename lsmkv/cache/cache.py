@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from lsmkv.cache import check
@@ -32,7 +33,10 @@ EVICTIONS = ("lru", "fifo", "none")
 
 # The kinds of values.
 ENCODED, INTEGER = range(2)
-CODEC_NAME = b"codec"
+INT64 = Struct("<q")
+INT64_LIMIT = 1 << 63
+
+CODEC_NAME = b"codec"  # a key of the default keyspace
 
 Ttl = float | timedelta | None
 
@@ -231,10 +235,11 @@ class Cache:
 
     def _incr(self, writer: Writer, raw: bytes, delta: int, default: int | None) -> int | None:
         store = self._store
-        found = store.read_inside(raw)
+        old: bytes | None
+        found = store.read(raw) if store.transaction is None else store.read_inside(raw)
         if found is not None:
             old, payload = found
-            _, expiry, _, kind, _, tag = decode_entry(old)
+            _, expiry, _, kind, _, tag = decode_entry(found[0])
             if kind != INTEGER:
                 raise TypeError("the value is no integer")
             number = delta + _decode_int(payload)
@@ -463,10 +468,15 @@ def _defaults(size_limit: int) -> Options:
 
 
 def _encode_int(number: int) -> bytes:
+    """Little-endian, in at least 8 bytes."""
+    if -INT64_LIMIT <= number < INT64_LIMIT:
+        return INT64.pack(number)
     return number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
 
 
 def _decode_int(payload: bytes) -> int:
+    if len(payload) == INT64.size:
+        return INT64.unpack(payload)[0]  # type: ignore[no-any-return]
     return int.from_bytes(payload, "little", signed=True)
 
 

@@ -395,7 +395,7 @@ def test_codecs_return_what_they_took(open_cache, codec, values):
     if codec == "msgpack":
         pytest.importorskip("msgpack")
     cache = open_cache(codec=codec)
-    for number, value in enumerate([*values, 5, -(2**80)]):
+    for number, value in enumerate([*values, 0, 5, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, -(2**80)]):
         cache[number] = value
         assert cache[number] == value and type(cache[number]) is type(value)
 
