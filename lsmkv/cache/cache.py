@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from lsmkv.cache import check
@@ -32,7 +33,10 @@ EVICTIONS = ("lru", "fifo", "none")
 
 # The kinds of values.
 ENCODED, INTEGER = range(2)
-CODEC_NAME = b"codec"
+INT64 = Struct("<q")
+INT64_LIMIT = 1 << 63
+
+CODEC_NAME = b"codec"  # a key of the default keyspace
 
 Ttl = float | timedelta | None
 
@@ -96,12 +100,12 @@ class Cache:
 
     def _encode(self, value: Any) -> tuple[int, bytes]:
         if type(value) is int:
-            return INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+            return INTEGER, _encode_int(value)
         return ENCODED, self._codec.encode(value)
 
     def _decode(self, kind: int, payload: bytes) -> Any:
         if kind == INTEGER:
-            return int.from_bytes(payload, "little", signed=True)
+            return _decode_int(payload)
         return self._codec.decode(payload)
 
     def _expiry(self, ttl: Ttl) -> int:
@@ -231,20 +235,20 @@ class Cache:
 
     def _incr(self, writer: Writer, raw: bytes, delta: int, default: int | None) -> int | None:
         store = self._store
-        old = store.find(raw)
-        if old is None or store.is_expired(old):
-            if default is None:
-                return None
-            number, expiry, tag = default, self._expiry(None), b""
-        else:
-            payload = store.load(old)
-            _, expiry, _, kind, _, tag = decode_entry(old)
-            if kind != INTEGER or payload is None:
+        old: bytes | None
+        found = store.read(raw) if store.transaction is None else store.read_inside(raw)
+        if found is not None:
+            old, payload = found
+            _, expiry, _, kind, _, tag = decode_entry(found[0])
+            if kind != INTEGER:
                 raise TypeError("the value is no integer")
-            number = int.from_bytes(payload, "little", signed=True)
-        number += delta
-        kind, payload = self._encode(number)
-        store.write_entry(writer, raw, payload, expiry, kind, tag, old)
+            number = delta + _decode_int(payload)
+        elif default is not None:
+            number = delta + default
+            old, expiry, tag = store.find(raw), self._expiry(None), b""  # it may have expired
+        else:
+            return None
+        store.write_entry(writer, raw, _encode_int(number), expiry, INTEGER, tag, old)
         return number
 
     def decr(self, key: Any, delta: int = 1, default: int | None = 0) -> int:
@@ -461,6 +465,19 @@ def _defaults(size_limit: int) -> Options:
     """Write buffers are part of what the directory takes, so a small cache has small ones."""
     buffer = min(max(size_limit // 16, 4 * MIB), 64 * MIB)
     return Options(write_buffer_size=buffer, target_file_size=buffer)
+
+
+def _encode_int(number: int) -> bytes:
+    """Little-endian, in at least 8 bytes."""
+    if -INT64_LIMIT <= number < INT64_LIMIT:
+        return INT64.pack(number)
+    return number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
+
+
+def _decode_int(payload: bytes) -> int:
+    if len(payload) == INT64.size:
+        return INT64.unpack(payload)[0]  # type: ignore[no-any-return]
+    return int.from_bytes(payload, "little", signed=True)
 
 
 def _tag(tag: Any) -> bytes:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 END = b"\xff"  # after all keys, positions, expiries and tags
-SEGMENTS = 24  # the log is at most 18 long, and the one in which the head is takes space until the head has passed it
+SEGMENTS = 28  # the log fills up to 23; in the others the background still drops tables
 SEGMENTS_IN_USE = b"segments"  # a key of the default keyspace
 READ_AHEAD = 256  # records of the queue
-COPIES = 8  # a change moves at most so many times its own size, and one entry more
+COPIES = 12  # a change moves at most so many times its own size, and one entry more
 SWEEP = 64  # expired entries that one change removes
 REMOVALS = 1000  # entries that one batch removes
 
@@ -189,10 +189,10 @@ class EntryStore(EntryLog):
     def _has_garbage(self) -> bool:
         """Whether so much of the log is garbage that entries have to move."""
         garbage = self.tail - self._head - self.live
-        return garbage > max(self._limit, self.live) // 8 or (len(self._used) == SEGMENTS and self._segment_is_full())
+        return garbage > max(self._limit, self.live) // 10 or (len(self._used) == SEGMENTS and self._segment_is_full())
 
     def _segment_is_full(self) -> bool:
-        size = max(self._limit // 16, self.live // 16, self._smallest_segment)
+        size = max(self._limit // 20, self.live // 20, self._smallest_segment)
         return self.tail - self._used[-1][0] >= size
 
     def _evict(self, writer: Writer, gone: set[bytes], size: int) -> None:
@@ -209,7 +209,7 @@ class EntryStore(EntryLog):
     def _clean(self, writer: Writer, gone: set[bytes], size: int) -> None:
         """Move entries from the head to the end of the log, and leave the garbage between them behind.
 
-        Garbage is at most an eighth of the limit, so a cycle through the log moves at most eight times that.
+        Garbage is about a tenth of the limit, so a cycle through the log moves at most ten times that.
         """
         spare = COPIES * size
         while spare > 0 and self._has_garbage() and (oldest := self._oldest(gone)):
@@ -246,9 +246,10 @@ class EntryStore(EntryLog):
     def _free_segments(self, writer: Writer) -> None:
         """Delete the segments that the head has passed."""
         while len(self._used) > 1 and self._head >= self._used[1][0]:
-            (start, number), (stop, _), *_ = self._used
+            (_, number), (stop, _), *_ = self._used
             for keyspace in (self.segments[number], self.queue):
-                writer.delete_range(encode_number(start), encode_number(stop + 1), keyspace=keyspace)
+                # From 0: a table is dropped unread only if its own older range tombstones are covered too.
+                writer.delete_range(encode_number(0), encode_number(stop + 1), keyspace=keyspace)
             del self._used[0]
             self._store_segments(writer)
 

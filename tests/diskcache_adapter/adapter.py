@@ -93,8 +93,7 @@ class Cache:
     def _cache(self) -> lsmkv.Cache:
         if self._shared is None:
             self._shared = Shared.open(self.directory)
-        # In diskcache an entry still lives at the moment of its expiry.
-        self._shared.clock.set(time.time() - 0.001)
+        self._shared.clock.set(time.time())
         return self._shared.cache
 
     @property
@@ -154,7 +153,8 @@ class Cache:
 
     @staticmethod
     def _ttl(expire: float | None) -> float:
-        return math.inf if expire is None else max(expire, 1e-9)
+        # In diskcache an entry still lives at the moment of its expiry.
+        return math.inf if expire is None else expire + 0.001
 
     def _answer(self, item: Any, default: Any, expire_time: bool, tag: bool, read: bool = False) -> Any:
         value = default

@@ -263,7 +263,7 @@ def test_the_log_is_cleaned_when_live_entries_are_few(open_cache):
         cache[key] = value
     for number in range(5000):
         cache["hot"] = b"%d" % number
-        assert cache.stats().log_bytes <= cache.stats().live_bytes + LIMIT // 8 + cache._store._smallest_segment
+        assert cache.stats().log_bytes <= cache.stats().live_bytes + LIMIT // 10 + cache._store._smallest_segment
     assert {key: cache.get(key) for key in kept} == kept
     assert cache.stats().evictions == 0
 
@@ -282,16 +282,17 @@ def test_segments_are_freed_and_used_again(open_cache):
 
 
 def test_the_folder_stays_small(open_cache, path):
+    """Also while segments are used again: their dead tables go with no compaction."""
     limit = 4 << 20
     buffer = 1 << 18
     cache = open_cache(size_limit=limit, write_buffer_size=buffer, target_file_size=buffer)
+    worst = 0
     for number in range(20_000):
         cache[number * 7919 % 8000] = os.urandom(1000)
-    cache._db.flush()
-    # Tables that no longer hold anything go with the next background job.
-    cache._db.compact_range()
-    size = sum(entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(".sst"))
-    assert size <= 1.5 * limit
+        if number % 1000 == 999:
+            cache._db._scheduler.wait_idle()
+            worst = max(worst, sum(entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(".sst")))
+    assert worst <= 1.3 * limit
 
 
 def test_eviction_reads_no_values(open_cache, monkeypatch):
@@ -395,7 +396,7 @@ def test_codecs_return_what_they_took(open_cache, codec, values):
     if codec == "msgpack":
         pytest.importorskip("msgpack")
     cache = open_cache(codec=codec)
-    for number, value in enumerate([*values, 5, -(2**80)]):
+    for number, value in enumerate([*values, 0, 5, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, -(2**80)]):
         cache[number] = value
         assert cache[number] == value and type(cache[number]) is type(value)
 
