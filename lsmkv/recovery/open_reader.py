@@ -130,6 +130,9 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
             # meanwhile is noticed.
             attempts.open_tables(versions)
             _read_logs(versions, report)
+            if report.torn and _has_moved_on(directory, number, state.size):
+                # What looks torn may be a value log that the writer removed after a flush.
+                raise CorruptionError("the writer changed the files while they were read", path)
             if not is_named(file.fileno(), path):
                 # A new database uses the same file numbers: the files read may belong to both.
                 raise CorruptionError("the manifest was replaced while its files were read", path)
@@ -138,6 +141,12 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
             raise
     report.seconds = time.monotonic() - began
     return versions, report
+
+
+def _has_moved_on(directory: str, number: int, size: int) -> bool:
+    """Whether the writer has added an edit since this manifest was read."""
+    state = stored_state.read_state(directory)
+    return (state.number, state.size) != (number, size)
 
 
 def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:

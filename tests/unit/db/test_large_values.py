@@ -4,12 +4,14 @@ import os
 import random
 import shutil
 import struct
+import threading
 
 import pytest
 from databases import keep_still, names
 
 import lsmkv
 from lsmkv.compaction.picker import Hints, choose
+from lsmkv.recovery import stored_state
 from lsmkv.version.version import TableMeta, Version
 from lsmkv_ext.table.meta import ValueLogUse
 from lsmkv_ext.wal.dump import LogDump
@@ -761,3 +763,34 @@ def test_repair_keeps_the_expiries_of_what_it_saves(path):
     with big(path) as db:
         assert dict(db.iterator()) == {b"timed": b"small"}
         assert 3500 < db.ttl(b"timed") <= 3601
+
+
+def test_a_reader_starts_over_if_a_value_log_goes_while_it_reads(path, monkeypatch):
+    """Otherwise the log of a flush, whose value log is gone, would look torn."""
+    with big(path) as db:
+        keep_still(db)
+        db.put(b"k", value(1))
+        db.put(b"k", b"small")
+        db.put(b"last", b"small")
+        check, moved = stored_state.check_logs, []
+
+        def late(versions, report):
+            if not moved:
+                moved.append(True)
+                log = next(name for name in names(path) if name.endswith(".wal"))
+                kept = (path / log).read_bytes()
+                flusher = threading.Thread(target=db.flush)  # this thread is inside an open
+                flusher.start()
+                flusher.join()
+                db._versions.collect_garbage()
+                (path / log).write_bytes(kept)  # the reader has it open
+                try:
+                    return check(versions, report)
+                finally:
+                    (path / log).unlink()
+            return check(versions, report)
+
+        monkeypatch.setattr(stored_state, "check_logs", late)
+        with lsmkv.open(path, "r") as reader:
+            assert dict(reader.iterator()) == {b"k": b"small", b"last": b"small"}
+    assert moved
