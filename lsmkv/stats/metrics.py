@@ -313,8 +313,14 @@ def make_stats(
 
 
 def _value_logs(state: Raw, counters: Raw, background: Raw) -> ValueLogStats:
-    sizes = (_int(state, name) for name in ("files", "bytes", "live_bytes", "garbage_bytes"))
-    return ValueLogStats(*sizes, _int(counters, "value_log_bytes"), _int(background, "values_copied"))
+    return ValueLogStats(
+        files=_int(state, "files"),
+        bytes=_int(state, "bytes"),
+        live_bytes=_int(state, "live_bytes"),
+        garbage_bytes=_int(state, "garbage_bytes"),
+        written_bytes=_int(counters, "value_log_bytes"),
+        copied_values=_int(background, "values_copied"),
+    )
 
 
 def _written_per_byte(counters: Raw, background: Raw) -> float | None:
