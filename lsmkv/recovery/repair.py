@@ -355,7 +355,7 @@ class _Repair:
             start = None if previous is None else previous + b"\0"
             previous = separator
             try:
-                block = list(table.entries(start, separator + b"\0", mode="compaction", expiries=True))
+                block: list[Any] = list(table.entries(start, separator + b"\0", mode="compaction", expiries=True))
             except CorruptionError as error:
                 self._lose(f"{name}: {error}")
                 if table.meta.value_logs:

@@ -22,6 +22,7 @@ from .monitor import Monitor, Needed
 
 COUNT = 90  # batches per run
 KEYSPACES = {"mmap": 0, "write": 2}  # besides the default one, by log mode
+LARGE = {"mmap": None, "write": 128}  # from this size on, values are in a value log
 SAMPLE = max(1, round(12 * CUT))  # runs per kind of failure and log mode in `make test`
 # Calls that a signal may interrupt; the kernel never gives EINTR for a rename or an unlink.
 INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
@@ -51,7 +52,7 @@ INVISIBLE = {
 
 def attempt(lab, folder, name: str, wal: str, fault: dict) -> dict:
     """One run with a fault and the check after it; returns what the run said."""
-    options = {**TINY, "wal": wal, "keyspaces": KEYSPACES[wal]}
+    options = {**TINY, "wal": wal, "keyspaces": KEYSPACES[wal], "large_value_threshold": LARGE[wal]}
     place, book = str(folder / name / "db"), str(folder / name / "book")
     (folder / name).mkdir()
     fault = {**fault, "action": int(fault["action"])}
@@ -119,7 +120,7 @@ def test_a_failed_log_write_raises_in_the_caller(lab, folder, err):
 @pytest.mark.parametrize("wal", LOG_MODES)
 def test_a_failed_fsync_is_final(lab, folder, wal):
     """The write raises, later writes are refused, no second fsync on that file, reads and the data go on."""
-    options = {**TINY, "wal": wal}
+    options = {**TINY, "wal": wal, "large_value_threshold": LARGE[wal]}
     nth, read_only = 0, 0
     while True:
         nth += 1
