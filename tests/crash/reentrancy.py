@@ -27,6 +27,9 @@ from typing import Any, Generic, TypeVar
 import lsmkv
 from lsmkv.prefixed import PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot
 
+from .reentrancy_cache import CALLS as CACHE_CALLS
+from .reentrancy_cache import open_cache
+
 T = TypeVar("T")
 
 # What a caller may see: errors with names. Everything else is a finding.
@@ -47,9 +50,10 @@ CLASSES: dict[str, type] = {
     "SSTReader": lsmkv.SSTReader,
     "BlockedBloom": lsmkv.BlockedBloom,
     "ManualClock": lsmkv.ManualClock,
+    "Cache": lsmkv.Cache,
 }
 # Plain data: nothing in them can be closed.
-DATA = {"Explain", "Options", "RepairReport", "Report", "Stats"}
+DATA = {"CacheItem", "CacheStats", "Codec", "Explain", "Options", "RepairReport", "Report", "Stats"}
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 64 << 10,
     "block_size": 1024,
@@ -1044,6 +1048,9 @@ _simple(
         "advance": (lambda c, t: [c.advance(t.seconds(1e9)), t.db.get(KEYS[3])], "float"),
     },
 )
+
+
+_simple("Cache", open_cache, CACHE_CALLS)
 
 
 def _copy_of_database(t: Trial) -> str:
