@@ -24,8 +24,8 @@ from .load import LOG_MODES, TINY
 from .monitor import Monitor, Needed
 
 REPLAYS = shards(17)
-STATES = share(750, 12_500, REPLAYS)  # replayed crash states, for each log mode, with and without keyspaces
-UNFLUSHED = share(75, 2500, REPLAYS)  # the same with several logs that no flush has dropped
+STATES = share(400, 12_500, REPLAYS)  # replayed crash states, for each log mode, with and without keyspaces
+UNFLUSHED = share(50, 2500, REPLAYS)  # the same with several logs that no flush has dropped
 CUTTING = shards(10)
 CUTS = share(20, 1000, CUTTING)  # real power cuts, for each mount mode
 WATCHING = shards(10)

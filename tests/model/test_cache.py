@@ -183,7 +183,7 @@ class CacheMachine(RuleBasedStateMachine):
 def machine(limit: int, eviction: str) -> Any:
     made = type(f"Cache_{eviction}", (CacheMachine,), {"limit": limit, "eviction": eviction})
     made.TestCase.settings = settings(
-        max_examples=size(15, 2000),
+        max_examples=size(8, 2000),
         stateful_step_count=50,
         deadline=None,
         suppress_health_check=list(HealthCheck),

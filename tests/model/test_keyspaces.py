@@ -308,5 +308,5 @@ class Keyspaces(RuleBasedStateMachine):
 
 TestKeyspaces = Keyspaces.TestCase
 TestKeyspaces.settings = settings(
-    max_examples=size(25, 2000), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=size(15, 2000), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
