@@ -49,6 +49,24 @@ def kill(db):
     copy.rename(path)
 
 
+def answers(reader, key):
+    """The answers of every kind of read about one key."""
+    with reader.cursor() as cursor:
+        found = cursor.seek(key) and cursor.key() == key
+        by_cursor = cursor.value() if found else None
+    items = dict(reader.iterator())
+    assert items == dict(reader.iterator(reverse=True))
+    assert set(reader.iterator(include_value=False)) == set(items)
+    return {
+        reader.get(key),
+        reader.get(bytearray(key)),
+        reader.multi_get([b"other", key])[1],
+        items.get(key),
+        by_cursor,
+        reader[key] if key in reader else None,  # noqa: SIM401
+    }
+
+
 def names(path):
     return sorted(os.listdir(path))
 

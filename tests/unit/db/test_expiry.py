@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from databases import keep_still, kill
+from databases import answers, keep_still, kill
 
 import lsmkv
 from lsmkv.recovery.reset_clock import reset_clock
@@ -39,22 +39,6 @@ def db(open_db):
     db = open_db()
     keep_still(db)
     return db
-
-
-def answers(reader, key):
-    """The answers of every kind of read about one key."""
-    with reader.cursor() as cursor:
-        found = cursor.seek(key) and cursor.key() == key
-        by_cursor = cursor.value() if found else None
-    items = dict(reader.iterator())
-    assert items == dict(reader.iterator(reverse=True))
-    return {
-        reader.get(key),
-        reader.multi_get([b"other", key])[1],
-        items.get(key),
-        by_cursor,
-        reader.get(key) if key in reader else None,
-    }
 
 
 # How the entry got where it is read, newest first: in the memtable, in L0, deeper.

@@ -7,7 +7,7 @@ import struct
 import threading
 
 import pytest
-from databases import keep_still, names
+from databases import answers, keep_still, names
 
 import lsmkv
 from lsmkv.compaction.picker import Hints, choose
@@ -40,24 +40,6 @@ def operations(path):
             next(dump)
             found += [op[0] for record in dump if "operations" in record for op in record["operations"]]
     return found
-
-
-def answers(reader, key):
-    """The answers of every kind of read about one key."""
-    with reader.cursor() as cursor:
-        found = cursor.seek(key) and cursor.key() == key
-        by_cursor = cursor.value() if found else None
-    items = dict(reader.iterator())
-    assert items == dict(reader.iterator(reverse=True))
-    assert set(reader.iterator(include_value=False)) == set(items)
-    return {
-        reader.get(key),
-        reader.get(bytearray(key)),
-        reader.multi_get([b"other", key])[1],
-        items.get(key),
-        by_cursor,
-        reader[key] if key in reader else None,  # noqa: SIM401
-    }
 
 
 def leave(db):
