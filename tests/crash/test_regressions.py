@@ -46,7 +46,7 @@ def test_a_failed_open_keeps_the_manifest_and_tables_that_current_names(lab, fol
         assert after.ok, f"call {nth}: {after.words()}"
         assert after.value["problems"] == [], f"call {nth}"
         shutil.rmtree(folder / "db")
-    assert nth > 5
+    assert nth > 3  # at least the manifest, CURRENT and the folder
 
 
 def test_an_unsynced_log_head_is_no_error_after_a_power_cut(lab, folder):

@@ -48,6 +48,16 @@ def test_verify_finds_a_damaged_value(large):
     assert tool("verify", large).code == 1
 
 
+def test_verify_skips_a_table_that_a_running_database_has_not_finished(large):
+    with lsmkv.open(large):
+        with open(os.path.join(large, "000900.sst"), "wb") as f:
+            f.write(b"unfinished")
+        assert tool("vlog", "verify", large).code == 0
+    with open(os.path.join(large, "000900.sst"), "wb") as f:
+        f.write(b"left over")
+    assert tool("vlog", "verify", large).code == 1
+
+
 def test_the_dump_of_a_log_names_the_place_of_a_value(large):
     (row,) = [row for row in rows("wal", "dump", large) if row["op"] == "put_pointer"]
     assert row["value"].endswith(".vlog:64, 2000 bytes")

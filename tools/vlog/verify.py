@@ -6,25 +6,25 @@ import os
 from typing import Any
 
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.directory import Directory
+from lsmkv_tool.directory import Directory, parse_name
 from lsmkv_tool.exits import open_errors
 from lsmkv_tool.render import units
 from lsmkv_tool.render.columns import Column, Row, num, optional
 from lsmkv_tool.render.output import Output
-from lsmkv_tool.render.progress import Progress
+from lsmkv_tool.sst.paths import read_tables
 
 COLUMNS = [Column("table", "table"), num("values", "values", units.count), optional("problem", "problem")]
 
 
-def table_row(path: str, number: int, name: str) -> Row:
+def table_row(path: str) -> Row:
     from lsmkv.version.value_logs import value_problems
     from lsmkv_ext.errors import CorruptionError
     from lsmkv_ext.table.table import Table
 
-    row: dict[str, Any] = {"table": os.path.join(path, name), "values": None, "problem": None}
+    row: dict[str, Any] = {"table": path, "values": None, "problem": None}
     try:
-        with open_errors(row["table"]):
-            table = Table(row["table"], number)
+        with open_errors(path):
+            table = Table(path, parse_name(os.path.basename(path))[1])
             row["values"] = sum(use.values for use in table.meta.value_logs)
             found = next(value_problems(table), None)
     except CorruptionError as error:
@@ -36,8 +36,7 @@ def table_row(path: str, number: int, name: str) -> Row:
 @path_argument("path", "DB")
 def verify(out: Output, path: str) -> None:
     """Read every value that the tables point to and check it. Exits 1 on damage."""
-    with Progress("verifying"):
-        entries = [entry for entry in Directory(path).entries() if entry.kind == "table"]
-        rows = [table_row(path, entry.number, entry.name) for entry in entries]
-    rows = [row for row in rows if row["values"] != 0]
+    Directory(path)  # refuses a file
+    found = read_tables([path], "verifying", table_row, lambda row: row["problem"])
+    rows = [row for row in found if row["values"] != 0]
     out.rows(rows, COLUMNS, finding=any(row["problem"] for row in rows), empty="no values in value logs")
