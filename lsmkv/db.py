@@ -28,15 +28,12 @@ from lsmkv.recovery.stored_state import RecoveryReport
 from lsmkv.stats import introspect
 from lsmkv.stats.export import write_stats
 from lsmkv.version.version_set import VersionSet
-from lsmkv_ext.entry import ttl_milliseconds
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
 from lsmkv_ext.port.section import in_section
 from lsmkv_ext.port.uninterruptible import uninterruptible
 from lsmkv_ext.port.wall_clock import ManualClock
 
 log = logging.getLogger("lsmkv")
-
-NEVER = (1 << 64) - 1  # no value has so many bytes
 
 T = TypeVar("T")
 
@@ -148,7 +145,6 @@ class DB(KeyspaceCalls):
             if not create:
                 raise KeyspaceError(f"there is no keyspace {name!r}")
             tree = keyspace_changes.create(self._scheduler, self._logs, name, given)
-            self._tune()
         keyspace = Keyspace(self, tree)
         if given:
             keyspace._set_options(given)
@@ -215,13 +211,7 @@ class DB(KeyspaceCalls):
 
     def _tune(self) -> None:
         for tree in self._versions.trees.values():
-            ratio = tree.options.filter_shadow_ratio
-            tree.live.set_shadow_period(round(1 / ratio) if ratio else 0)
-            ttl = tree.options.default_ttl
-            self._engine.set_default_ttl(tree.live, 0 if ttl is None else ttl_milliseconds(ttl))
-            threshold = tree.options.large_value_threshold
-            compression = 1 if tree.options.large_value_compression == "lz4" else 0
-            self._engine.set_large_value(tree.live, NEVER if threshold is None else threshold, compression)
+            tree.tune(tree.options)
 
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:
         """Create a second database at `dest` with the current state. Tables are hard links where possible.

@@ -106,7 +106,7 @@ cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t
     b.deletes += (op & ~OP_POINTER) != OP_PUT
     b.keyspaces |= keyspace != 0
     b.expiries |= expiry != 0
-    if vlen > b.largest:
+    if vlen > b.largest and op != OP_DELETE_RANGE:
         b.largest = vlen
     return 0
 
@@ -152,12 +152,13 @@ cdef uint32_t keyspace_of(WriteBatch batch, object keyspace) except? 0:
     cdef HandleC* handle
     if keyspace is None:
         return batch.keyspace
-    if not isinstance(keyspace, Dependent):
+    number = getattr(keyspace, "keyspace_id", None)
+    if number is None or not isinstance(keyspace, Dependent):
         raise TypeError(f"keyspace must be a Keyspace, not {type(keyspace).__name__}")
     handle = (<Dependent>keyspace).handle
     handle_check(handle)
     join_database(batch, handle)
-    return keyspace.keyspace_id
+    return number
 
 
 cdef inline int check_open(WriteBatch batch) except -1:

@@ -289,7 +289,8 @@ cdef class Engine:
         """Values of `threshold` bytes and more go to a value log, with that compression."""
         tree.large_value = threshold
         tree.value_compression = compression
-        self.large_value = min([(<Tree>each).large_value for each in self.forest.trees])
+        # Its own counts too: it may not have joined the forest yet.
+        self.large_value = min([threshold] + [(<Tree>each).large_value for each in self.forest.trees])
 
     # --- the clock that judges expiries ------------------------------------------------------------------------------------
 

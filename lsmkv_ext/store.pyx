@@ -175,9 +175,9 @@ cdef class Store(Reader):
         cdef int wish = sync_wish(sync)
         cdef bytes first = checked_key(start)
         cdef bytes last = checked_key(stop)
+        self.check_writable()
         if first < last:
             batch_add(&batch.b, self.tree.keyspace, OP_DELETE_RANGE, first, len(first), last, len(last), 0)
-        self.check_writable()
         self.engine.write_payload(&batch.b, wish)
 
     def write(self, WriteBatch batch not None, *, sync=None):

@@ -45,6 +45,7 @@ cdef class TransactionBase(SnapshotBase):
     cdef object lookup(self, object key, object default, object keyspace, uint64_t* expiry)
     cdef uint64_t default_expiry(self, Tree tree) noexcept
     cdef bint pin_positions(self) except -1
+    cdef bint write(self, int wish) except -1
     cdef bint unchanged(self) noexcept
     cdef bint range_changed(self, ReadRange span, list memtables) noexcept
 

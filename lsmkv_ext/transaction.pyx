@@ -123,7 +123,7 @@ cdef class Unchanged(WriteCondition):
 
     cdef bint holds(self) noexcept:
         cdef TransactionBase transaction = self.transaction
-        if not transaction.unchanged():
+        if transaction.held is None or not transaction.unchanged():
             return False
         # The write follows at once.
         transaction.last_written = transaction.handle.visible + transaction.batch.b.count
@@ -416,13 +416,24 @@ cdef class TransactionBase(SnapshotBase):
         cdef int wish = sync_wish(sync)
         self.check_live()
         try:
-            if self.batch is not None:
-                condition = Unchanged(self)
-                self.engine.check_writable()
-                if not self.engine.write_payload(&self.batch.b, wish, condition):
-                    raise ConflictError("something that the transaction read has changed since it began")
+            if self.batch is not None and not self.write(wish):
+                raise ConflictError("something that the transaction read has changed since it began")
         finally:
             self.end()
+
+    cdef bint write(self, int wish) except -1:
+        """Returns whether the batch was written."""
+        cdef WriteBatch batch = self.batch
+        condition = Unchanged(self)
+        self.engine.check_writable()
+        batch.b.writers += 1    # the write may release the GIL: another thread must not change the batch
+        try:
+            return self.engine.write_payload(&batch.b, wish, condition)
+        except BaseException:
+            self.last_written = 0
+            raise
+        finally:
+            batch.b.writers -= 1
 
     @property
     def committed(self):

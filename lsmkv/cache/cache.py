@@ -80,7 +80,7 @@ class Cache:
         self._size_limit = size_limit
         self._codec = codec_named(codec)
         self._plain = self._codec.decode is same_bytes
-        self._ttl = None if ttl is None else ttl_milliseconds(ttl)
+        self._ttl = None if ttl is None or ttl == math.inf else ttl_milliseconds(ttl)
         self._db = open_database(os.fspath(path), "c", Options.of(_defaults(size_limit), options), clock)
         try:
             self._check_codec()
@@ -342,7 +342,7 @@ class Cache:
         True
         1
         """
-        return self._repeat(self._store.remove_tagged, _tag(tag))
+        return 0 if tag is None else self._repeat(self._store.remove_tagged, _tag(tag))
 
     def _repeat(self, work: Callable[..., int], *arguments: Any) -> int:
         """In batches of bounded size. Other threads get the lock between them."""

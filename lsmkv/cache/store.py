@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 END = b"\xff"  # after all keys, positions, expiries and tags
-SEGMENTS = 28  # the log fills up to 23; in the others the background still drops tables
+SEGMENTS = 28  # the log fills up to 23
 SEGMENTS_IN_USE = b"segments"  # a key of the default keyspace
 READ_AHEAD = 256  # records of the queue
-COPIES = 12  # a change moves at most so many times its own size, and one entry more
+COPIES = 12  # a change moves at most 12 times its own size, and one entry more
 SWEEP = 64  # expired entries that one change removes
 REMOVALS = 1000  # entries that one batch removes
 
@@ -66,6 +66,7 @@ class EntryStore(EntryLog):
         self._owner = 0  # the thread of the transaction
         self._known = False  # whether the totals and the fields below are those of the last change
         self._head = 0  # the position up to which eviction has come
+        self._end = 0  # the tail before this change
         self._used: list[tuple[int, int]] = []  # (the position before its first record, number) of each segment in use
         self._ahead: deque[tuple[int, bytes]] = deque()  # records of the queue behind the head
         self.change(lambda writer: None)
@@ -95,32 +96,28 @@ class EntryStore(EntryLog):
 
         After a failure the totals are read again, from the last change that was written.
         """
-        if not self._lock.acquire(False):
-            self._wait_for_lock()
-        if self._changing:
-            self._lock.release()
-            raise Error("a finalizer or signal handler changes the cache in the middle of another change")
-        self._changing = True
-        try:
-            if not self._known:
-                self._read_totals()
-            self._known = False
-            if self.transaction is None:
-                batch = WriteBatch(self.db)
-                result = work(batch, *arguments)
-                self.db.write(batch)
-            else:
-                result = self._change_in_transaction(work, arguments)
-            self._known = True
-            return result
-        finally:
-            self._changing = False
-            self._lock.release()
+        require_running()  # while the interpreter finalizes, the holder of the lock may have stopped for good
+        with self._lock:  # and not acquire: an interrupt after it would leave the lock taken
+            if self._changing:
+                raise Error("a finalizer or signal handler changes the cache in the middle of another change")
+            self._changing = True
+            try:
+                return self._change(work, arguments)
+            finally:
+                self._changing = False
 
-    def _wait_for_lock(self) -> None:
-        # While the interpreter finalizes, its holder may have stopped for good.
-        require_running()
-        self._lock.acquire()
+    def _change(self, work: Callable[..., T], arguments: Any) -> T:
+        if not self._known:
+            self._read_totals()
+        self._known = False
+        if self.transaction is None:
+            batch = WriteBatch(self.db)
+            result = work(batch, *arguments)
+            self.db.write(batch)
+        else:
+            result = self._change_in_transaction(work, arguments)
+        self._known = True
+        return result
 
     def _change_in_transaction(self, work: Callable[..., T], arguments: Any) -> T:
         try:
@@ -133,14 +130,12 @@ class EntryStore(EntryLog):
     @contextmanager
     def transact(self) -> Iterator[None]:
         """Hold the lock, and write the changes of the block as one batch, or none if the block raises."""
-        self._wait_for_lock()
-        try:
+        require_running()
+        with self._lock:
             if self.transaction is None:
                 yield from self._transact()
             else:
                 yield
-        finally:
-            self._lock.release()
 
     def _transact(self) -> Iterator[None]:
         try:
@@ -177,6 +172,7 @@ class EntryStore(EntryLog):
     def make_room(self, writer: Writer, raw: bytes, size: int) -> None:
         """Let `size` more bytes fit in, and keep the log short. `raw` is the key that takes the room."""
         gone = {raw}
+        self._end = self.tail
         if self.next_expiry <= self.now():
             self._sweep(writer, gone, self.sweep_limit)
         self._evict(writer, gone, size)
@@ -237,7 +233,9 @@ class EntryStore(EntryLog):
         return None
 
     def _read_ahead(self) -> bool:
-        for position, record in islice(self.scan(self.queue, start=encode_number(self._head + 1)), READ_AHEAD):
+        # A transaction also sees the records of this change. The head must not pass them: they are live.
+        start, stop = encode_number(self._head + 1), encode_number(self._end + 1)
+        for position, record in islice(self.scan(self.queue, start=start, stop=stop), READ_AHEAD):
             self._ahead.append((decode_number(position), decode_record(record)[2]))
         return bool(self._ahead)
 
@@ -257,7 +255,8 @@ class EntryStore(EntryLog):
         """Append to a free segment from now on. Without one this segment grows."""
         free = set(range(SEGMENTS)).difference(number for _, number in self._used)
         if free:
-            self.segment = min(free)
+            # The one that was free for longest: in the others the background still drops tables.
+            self.segment = min(free, key=lambda number: (number - self.segment) % SEGMENTS)
             self._used.append((self.tail, self.segment))
             self._store_segments(writer)
 
@@ -296,14 +295,15 @@ class EntryStore(EntryLog):
 
     def remove_tagged(self, writer: Writer, tag: bytes) -> int:
         """Remove a batch of entries with a tag; return how many."""
-        tagged = [key[len(tag) :] for key, _ in islice(self.scan(self.tags, prefix=tag), REMOVALS)]
-        for raw in tagged:
+        removed = 0
+        for raw in [key[len(tag) :] for key, _ in islice(self.scan(self.tags, prefix=tag), REMOVALS)]:
             entry = self.find(raw)
-            if entry is not None:
+            if entry is not None and decode_entry(entry)[5] == tag:
                 self.remove(writer, raw, entry)
-        if tagged:
+                removed += 1
+        if removed:
             self.mark(writer)
-        return len(tagged)
+        return removed
 
     def remove_all(self, writer: Writer) -> int:
         """Remove all entries, by range; return how many there were."""

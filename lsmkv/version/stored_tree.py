@@ -13,6 +13,7 @@ from lsmkv.options import Options
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import TreeState
 from lsmkv.version.version import TableMeta, Version
+from lsmkv_ext.entry import ttl_milliseconds
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.tree import Tree
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lsmkv")
 
 _DROPPED = TreeState()
+NEVER = (1 << 64) - 1  # no value has so many bytes
 
 
 class StoredTree:
@@ -64,6 +66,14 @@ class StoredTree:
         if self._options is None or self._options[0] is not base or self._options[1] is not given:
             self._options = (base, given, base.for_keyspace(given))
         return self._options[2]
+
+    def tune(self, options: Options) -> None:
+        """Applies the options of the keyspace to what is in memory."""
+        ratio, ttl, threshold = options.filter_shadow_ratio, options.default_ttl, options.large_value_threshold
+        compression = 1 if options.large_value_compression == "lz4" else 0
+        self.live.set_shadow_period(round(1 / ratio) if ratio else 0)
+        self.versions.engine.set_default_ttl(self.live, 0 if ttl is None else ttl_milliseconds(ttl))
+        self.versions.engine.set_large_value(self.live, NEVER if threshold is None else threshold, compression)
 
     @property
     def dropped(self) -> bool:

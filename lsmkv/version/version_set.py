@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from lsmkv import filenames
 from lsmkv.errors import SyncError
@@ -173,7 +174,8 @@ class VersionSet:
 
     def new_value_log(self) -> ValueWriter:
         """A value log for puts. Its name is durable before a log record or an edit depends on it."""
-        writer = self.values.create(self.numbers.next())
+        with self.lock:  # `ValueLogs.unused` rebuilds the dict of writers
+            writer = self.values.create(self.numbers.next())
         self.sync_directory()
         return writer
 
@@ -237,7 +239,7 @@ class VersionSet:
         tables = {**self.tables, **{table.number: table for table in opened}}
         for number in self._leaving(edit):
             del tables[number]
-        trees = {keyspace: self.trees.get(keyspace) or self._new_tree(keyspace) for keyspace in state.trees}
+        trees = {k: self.trees.get(k) or self._new_tree(k, tree.options) for k, tree in state.trees.items()}
         changed = {tree.keyspace: state.trees[tree.keyspace] for tree in edit.trees if not tree.dropped}
         levels = {k: [[tables[f.number] for f in files] for files in t.version.levels] for k, t in changed.items()}
         shifts = [(trees[t.keyspace], trees[t.keyspace].shifts + t.shift) for t in edit.trees if t.shift]
@@ -246,10 +248,13 @@ class VersionSet:
             self._prepared = PreparedFields(state, tables, trees, shifts)
         return self._stage(edit, state)
 
-    def _new_tree(self, keyspace: int) -> StoredTree:
+    def _new_tree(self, keyspace: int, options: Mapping[str, Any]) -> StoredTree:
+        """With its options: once it is published, another thread may write to it."""
         memtable = Memtable(self.state.seed, SMALL_MEMTABLE, small=True)
         memtable.number = self.engine.log_number
-        return StoredTree(self, self.engine.new_tree(keyspace, memtable))
+        tree = StoredTree(self, self.engine.new_tree(keyspace, memtable))
+        tree.tune(self.options.for_keyspace(options))
+        return tree
 
     def _leaving(self, edit: VersionEdit) -> list[int]:
         """The numbers of the tables that leave the trees, with those of dropped keyspaces."""

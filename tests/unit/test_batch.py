@@ -118,3 +118,8 @@ def test_decoding_never_crashes(payload, count):
     except CorruptionError:
         return
     assert len(operations) == count
+
+
+def test_an_iterator_is_no_keyspace(db):
+    with db.write_batch() as batch, pytest.raises(TypeError, match="must be a Keyspace"):
+        batch.put(b"k", b"v", keyspace=db.iterator())

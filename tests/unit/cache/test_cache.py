@@ -308,6 +308,12 @@ def test_eviction_reads_no_values(open_cache, monkeypatch):
 # Tags, transactions ----------------------------------------------------------------------------------------
 
 
+def test_a_cache_with_an_endless_ttl_stores_no_expiries(open_cache):
+    cache = open_cache(ttl=math.inf)
+    cache["k"] = b""
+    assert cache.item("k").expire_at is None
+
+
 def test_evict_removes_the_entries_of_a_tag(cache, monkeypatch):
     monkeypatch.setattr(store_module, "REMOVALS", 7)
     for number in range(90):
@@ -319,6 +325,21 @@ def test_evict_removes_the_entries_of_a_tag(cache, monkeypatch):
     cache.set(0, b"")
     assert cache.item(0).tag is None
     assert cache.evict("blue") == 30
+
+
+def test_no_entry_has_the_tag_none(cache):
+    cache.set(1, b"", tag="red")
+    cache.set(2, b"")
+    assert cache.evict(None) == 0
+    assert len(cache) == 2
+
+
+def test_a_stale_tag_removes_no_other_entry(cache):
+    cache.set(1, b"", tag="red")
+    stale = next(iter(cache._store.tags))[:-1] + b"\x02"  # of a key that is not there
+    cache._store.tags.put(stale, b"")
+    assert cache.evict("red") == 1
+    cache._store.tags.delete(stale)
 
 
 def test_a_transaction_is_all_or_nothing(cache):
@@ -352,6 +373,29 @@ def test_a_transaction_evicts_too(open_cache):
             assert cache.stats().live_bytes <= LIMIT
     assert cache.check() == []
     assert 199 in cache and 0 not in cache
+
+
+@pytest.mark.parametrize("size", range(650, 900, 50))
+def test_a_transaction_that_moves_an_entry_does_not_free_its_segment(open_cache, size):
+    """The head passed the record of the entry that it had just moved."""
+    cache = open_cache(size_limit=8192, write_buffer_size=8192)
+    cache["moved"] = b""
+    with cache.transact():
+        cache["large"] = bytes(size)
+        cache["large"] = b""
+        cache["other"] = b""
+    cache["last"] = b""
+    assert cache.check() == []
+    assert cache.get("moved") == b""
+
+
+def test_all_segments_are_used_in_turn(open_cache):
+    cache = open_cache(size_limit=8192, write_buffer_size=8192)
+    used = set()
+    for number in range(500):
+        cache[number] = bytes(500)
+        used.add(cache._store.segment)
+    assert len(used) == store_module.SEGMENTS
 
 
 def test_a_change_that_failed_halfway_is_not_written_with_the_rest_of_a_transaction(cache, monkeypatch):

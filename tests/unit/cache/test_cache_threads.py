@@ -64,7 +64,7 @@ def test_values_that_move_are_always_found(path):
 
     def write():
         try:
-            for number in range(20_000):
+            for number in range(2_000):
                 cache.set(number % 3, b"x" * 500)
         finally:
             done.set()

@@ -5,6 +5,8 @@ import threading
 import pytest
 
 import lsmkv
+from lsmkv.keyspace import Keyspace
+from lsmkv.keyspace_changes import create
 
 
 @pytest.mark.parametrize("change", ["create", "options", "drop"])
@@ -54,3 +56,14 @@ def test_options_set_at_once_by_two_threads_are_all_kept(path, monkeypatch):
         users.set_options(bits_per_key=12)
         other.join(30)
         assert (users.options.bits_per_key, users.options.block_size) == (12, 8192)
+
+
+def test_a_new_keyspace_has_its_options_as_soon_as_others_see_it(path):
+    with lsmkv.open(path) as db:
+        options = {"default_ttl": 60.0, "large_value_threshold": 100}
+        keyspace = Keyspace(db, create(db._scheduler, db._logs, "tokens", options))
+        keyspace.put(b"k", b"v")
+        assert keyspace.ttl(b"k") is not None
+        with keyspace.write_batch() as batch:
+            batch.put(b"large", bytes(200))
+        assert len(list(path.glob("*.vlog"))) == 1

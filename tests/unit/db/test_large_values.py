@@ -776,3 +776,34 @@ def test_a_reader_starts_over_if_a_value_log_goes_while_it_reads(path, monkeypat
         with lsmkv.open(path, "r") as reader:
             assert dict(reader.iterator()) == {b"k": b"small", b"last": b"small"}
     assert moved
+
+
+def test_the_end_of_a_deleted_range_is_no_value(path):
+    """It went the way of large values, where a full disk lost the delete."""
+    with big(path, large_value_threshold=64) as db:
+        db[b"a"] = b"small"
+        db.delete_range(b"a", b"b" * 100)
+        assert list(db) == [] and vlogs(path) == []
+
+
+def test_a_new_value_log_keeps_its_writer_beside_the_removal_of_unused_ones(path, monkeypatch):
+    """Without its writer it was never synced."""
+    with big(path) as db:
+        db[b"a"] = value(1)  # a first writer, or nothing would be removed
+        versions = db._versions
+        created = []
+        creator = threading.Thread(target=lambda: created.append(versions.new_value_log()))
+        live = versions.values.live
+
+        def create_meanwhile():
+            found = live()
+            monkeypatch.undo()
+            creator.start()
+            creator.join(0.3)
+            return found
+
+        monkeypatch.setattr(versions.values, "live", create_meanwhile)
+        with versions.lock:
+            versions.values.unused(versions.state.files())
+        creator.join()
+        assert created[0].log.number in versions.values._writers

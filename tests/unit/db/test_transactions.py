@@ -471,3 +471,44 @@ def test_a_transaction_is_made_once(db):
         tx.__init__(db)
     assert tx[b"a"] == b"1"
     tx.rollback()
+
+
+def commit_while_the_writer_is_busy(db, tx, meanwhile):
+    """Calls `meanwhile` while the commit waits for the writer's turn. Returns what the commit raised."""
+    raised = []
+
+    def commit():
+        try:
+            tx.commit()
+        except lsmkv.Error as error:
+            raised.append(error)
+
+    committer = threading.Thread(target=commit)
+    with db._engine.exclusive():
+        committer.start()
+        committer.join(0.3)  # it cannot end
+        meanwhile()
+    committer.join()
+    return raised
+
+
+def test_no_thread_can_write_to_a_transaction_that_is_being_committed(db):
+    """The batch was moved in memory while the log copied it."""
+    tx = db.transaction()
+    tx.put(b"a", bytes(1 << 17))
+
+    def write():
+        with pytest.raises(BufferError):
+            tx.put(b"b", bytes(1 << 20))
+
+    assert commit_while_the_writer_is_busy(db, tx, write) == []
+    assert list(db) == [b"a"]
+
+
+def test_a_rollback_before_the_write_wins(db):
+    tx = db.transaction()
+    tx.get(b"a")
+    tx.put(b"a", bytes(1 << 17))
+    (error,) = commit_while_the_writer_is_busy(db, tx, tx.rollback)
+    assert isinstance(error, lsmkv.ConflictError)
+    assert list(db) == [] and tx.committed == 0
