@@ -786,23 +786,21 @@ def test_the_end_of_a_deleted_range_is_no_value(path):
         assert list(db) == [] and vlogs(path) == []
 
 
-def test_a_new_value_log_keeps_its_writer_beside_the_removal_of_unused_ones(path, monkeypatch):
+def test_a_new_value_log_keeps_its_writer_beside_the_removal_of_unused_ones(path):
     """Without its writer it was never synced."""
     with big(path) as db:
         db[b"a"] = value(1)  # a first writer, or nothing would be removed
         versions = db._versions
         created = []
         creator = threading.Thread(target=lambda: created.append(versions.new_value_log()))
-        live = versions.values.live
 
-        def create_meanwhile():
-            found = live()
-            monkeypatch.undo()
-            creator.start()
-            creator.join(0.3)
-            return found
+        class Writers(dict):
+            def items(self):
+                creator.start()
+                creator.join(0.3)
+                return super().items()
 
-        monkeypatch.setattr(versions.values, "live", create_meanwhile)
+        versions.values._writers = Writers(versions.values._writers)
         with versions.lock:
             versions.values.unused(versions.state.files())
         creator.join()
