@@ -8,6 +8,7 @@ from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, chec
 from lsmkv_ext.engine cimport WriteCondition, sync_wish
 from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.forest cimport Forest
+from lsmkv_ext.large_write cimport write_batch
 from lsmkv_ext.limits cimport MAX_SEQ, MAX_VALUE
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_footprint, entry_key, entry_klen
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_covering_seq, mem_find
@@ -419,7 +420,7 @@ cdef class TransactionBase(SnapshotBase):
             if self.batch is not None:
                 condition = Unchanged(self)
                 self.engine.check_writable()
-                if not self.engine.write_payload(&self.batch.b, wish, condition):
+                if not write_batch(self.engine, &self.batch.b, wish, condition):
                     raise ConflictError("something that the transaction read has changed since it began")
         finally:
             self.end()
