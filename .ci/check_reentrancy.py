@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "lsmkv_ext"
 GUARDED = (
-    *("reader.pyx", "store.pyx", "engine.pyx", "read/scan.pyx", "read/iterator.pyx", "read/cursor.pyx"),
+    *("reader.pyx", "store.pyx", "engine.pyx", "large_write.pyx", "read/scan.pyx", "read/iterator.pyx", "read/cursor.pyx"),
     *("read/explain.pyx", "table/sst_reader.pyx", "table/sst_writer.pyx", "updates.pyx", "transaction.pyx"),
 )
 # They raise where the state is gone.
@@ -37,7 +37,7 @@ CHECKS = {
 # What a close frees or sets to None, and the functions that rely on their caller's check.
 USES = re.compile(
     r"\btree\.(?:state|active)\.\w+|self\.log\.c\b|self\.c\.chunk\b|self\.state\.c\b|builder_\w+\(self\.b\b"
-    r"|\b(?:begin_write|write_one|write_payload|attach|step|refill|from_bound|from_key|next_chunk|reverse|make_item|item_key|item_value)\("
+    r"|\b(?:begin_write|write_one|write_payload|put_value|write_batch|attach|step|refill|from_bound|from_key|next_chunk|reverse|make_item|item_key|item_value)\("
 )
 # A close and a drop take the state of a tree.
 TREE_CHECK = re.compile(r"\btree\.state is (?:not )?None")

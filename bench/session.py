@@ -33,6 +33,7 @@ OPEN_FIELDS = (
     "sync",
     "disable_wal",
     "compression",
+    "large_value_threshold",
 )
 
 

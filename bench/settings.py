@@ -32,6 +32,7 @@ class Settings:
     value_size_max: int = 102400
     compression_ratio: float = 0.5
     compression: str = "lz4"
+    large_value_threshold: int | None = None
     batch_size: int | None = None
     seek_nexts: int = 0
     cache_size: int = 64 * MIB
@@ -42,6 +43,7 @@ class Settings:
     max_write_buffers: int = 3
     memory_budget: int | None = None
     sync: bool = False
+    final_sync: bool = False
     disable_wal: bool = False
     keyspace: str = ""
     seed: int = 20240601
@@ -139,6 +141,7 @@ NOT_PER_STEP = {
 MINIMUM = {
     **dict.fromkeys(("runs", "num", "reads", "writes", "threads", "key_size", "batch_size"), 1),
     **dict.fromkeys(("block_size", "write_buffer_size", "max_write_buffers"), 1),
+    "large_value_threshold": 64,
     **dict.fromkeys(("duration", "value_size", "value_size_min", "value_size_max", "seek_nexts", "cache_size"), 0),
     **dict.fromkeys(("seed", "rate", "readwritepercent", "check_every", "report_interval_seconds"), 0),
 }

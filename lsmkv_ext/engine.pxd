@@ -36,6 +36,9 @@ ctypedef struct WriteCounters:
     uint64_t stops
     uint64_t stop_ns
 
+cdef enum:
+    LARGE_BATCH = 64 << 10      # bytes; a write of so many is made off the GIL
+
 cdef enum SyncWish:             # of one write
     SYNC_AS_DEFAULT = -1
     SYNC_NO = 0
@@ -119,16 +122,6 @@ cdef class Engine:
     # With `seen` it writes only if the key has not changed since. An expiry of 0 is none. Returns whether it wrote.
     cdef int write_one(self, Tree tree, int op, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
                        int sync, Seen seen=*) except -1
-    # The same for a put whose value goes to a value log.
-    cdef int write_large(self, Tree tree, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry, int sync,
-                         Seen seen) except -1
-    # Writes a batch of which some values go to a value log.
-    cdef int write_large_payload(self, const BatchC* b, int sync, WriteCondition condition) except -1
-    cdef int open_values(self) except -1
-    # Appends a value to the value log of `tree`, and adds the put of its pointer to `out`. The caller holds the turn.
-    cdef int add_pointer(self, WriteBatch out, Tree tree, const char* key, size_t klen, const char* value, size_t vlen,
-                         uint64_t expiry) except -1
-    cdef int write_pointers(self, WriteBatch batch, uint64_t* end) except -1
     # Returns whether it wrote: always, but for a condition that does not hold.
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=*) except -1
     cdef int count_batch(self, const BatchC* b) noexcept
@@ -141,6 +134,15 @@ cdef class Engine:
     # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1
     cdef int sync_to(self, uint64_t offset) except -1
+
+
+cdef inline bint wants_sync(Engine engine, int sync) noexcept:
+    return engine.sync_default if sync == SYNC_AS_DEFAULT else sync
+
+
+# Whether nothing was written to the key since. A rotation, flush or ingest in between counts as a change: then the newer entries
+# may be anywhere.
+cdef bint key_unchanged(Tree tree, const char* key, size_t klen, uint64_t hash, Seen seen) noexcept
 
 
 cdef class Exclusive:

@@ -7,11 +7,9 @@ from libc.errno cimport EDQUOT, ENOSPC
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.batch cimport (
-    ANY_OPERATION, LOGGED_POINTER, OP_PUT, OP_PUT_POINTER, OpCursor, Operation, WriteBatch, batch_add, op_encode, op_size,
-    ops_begin, ops_next, refuse_sync,
+    ANY_OPERATION, OP_PUT, OpCursor, Operation, WriteBatch, batch_add, op_encode, op_size, ops_begin, ops_next, refuse_sync,
 )
 from lsmkv_ext.cache.row_cache cimport row_cache_free, row_cache_resize
-from lsmkv_ext.entry cimport POINTER_SIZE
 from lsmkv_ext.limits cimport MAX_SEQ
 from lsmkv_ext.memtable.apply cimport mem_apply
 from lsmkv_ext.memtable.arena cimport MemEntry
@@ -22,7 +20,6 @@ from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots, slots_find
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.port.coding cimport put_u64
 from lsmkv_ext.port.finalization cimport lsm_finalizing, refuse_finalizing
 from lsmkv_ext.port.handle cimport handle_check, handle_close, handle_new, handle_unref
 from lsmkv_ext.port.section cimport section_enter, section_leave, section_refuse
@@ -41,8 +38,6 @@ from lsmkv_ext.port.wall_clock cimport ManualClock, clock_advance, clock_attach,
 from lsmkv_ext.read.counters cimport counters_reset
 from lsmkv_ext.read.read_state cimport ReadState
 from lsmkv_ext.tree cimport refuse_dropped
-from lsmkv_ext.values.format cimport ValuePointer, pointer_encode, value_padded
-from lsmkv_ext.values.writer cimport value_append
 from lsmkv_ext.wal.format cimport LOG_RECORD_HEADER
 from lsmkv_ext.wal.writer cimport LogC, log_commit, log_reserve, log_sync
 
@@ -61,7 +56,6 @@ cdef extern from *:
     const uint64_t SEQ_RESERVE
 
 cdef enum:
-    LARGE_BATCH = 64 << 10      # from this size on a batch is written off the GIL
     SLEEP_NS = 1000000          # owed delay is slept from a millisecond on,
     LONGEST_SLEEP_NS = 10 * SLEEP_NS    # at most so much at a time
 
@@ -102,13 +96,7 @@ cdef int write_record(LogC* log, const MemSlots* slots, const char* payload, siz
     return insert_operations(slots, payload, n, count, seq, seed, grown, st)
 
 
-cdef inline bint wants_sync(Engine self, int sync) noexcept:
-    return self.sync_default if sync == SYNC_AS_DEFAULT else sync
-
-
-cdef bint unchanged(Tree tree, const char* key, size_t klen, uint64_t hash, Seen seen) noexcept:
-    """Whether nothing was written to the key since. A rotation, flush or ingest in between counts as a change: then the newer
-    entries may be anywhere."""
+cdef bint key_unchanged(Tree tree, const char* key, size_t klen, uint64_t hash, Seen seen) noexcept:
     cdef MemEntry* e
     if tree.state is not seen.state:
         return False
@@ -572,8 +560,6 @@ cdef class Engine:
         cdef uint64_t hash, before, end = 0
         if tree.state is None:
             refuse_dropped()
-        if vlen >= tree.large_value:
-            return self.write_large(tree, key, klen, value, vlen, expiry, sync, seen)
         hash = xxh3(key, klen, self.seed)
         mem_prefetch(tree.active.c, hash)
         if expiry and not self.takes_expiries:
@@ -581,7 +567,7 @@ cdef class Engine:
         self.begin_write(klen + vlen, False, op != OP_PUT)
         if tree.state is None:
             refuse_dropped()
-        if seen is not None and not unchanged(tree, key, klen, hash, seen):
+        if seen is not None and not key_unchanged(tree, key, klen, hash, seen):
             return 0
         m = tree.active.c
         before = m.used
@@ -616,114 +602,6 @@ cdef class Engine:
             self.sync_to(end)
         return 1
 
-    cdef int write_large(self, Tree tree, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry, int sync,
-                         Seen seen) except -1:
-        cdef WriteBatch batch = WriteBatch()
-        cdef uint64_t end = 0
-        if sync == SYNC_YES and self.log is None:
-            refuse_sync()
-        if not self.takes_expiries:
-            self.allow_expiries()
-        self.check_writable()
-        self.begin_write(klen + vlen, True, False)
-        self.handle.inflight += 1
-        section_enter()
-        try:
-            self.open_values()
-            if tree.state is None:
-                refuse_dropped()
-            self.add_pointer(batch, tree, key, klen, value, vlen, expiry)
-            # The turn excludes other writers. A flush may change the state: then the caller reads again.
-            if seen is not None and not unchanged(tree, key, klen, xxh3(key, klen, self.seed), seen):
-                return 0
-            self.write_pointers(batch, &end)
-        finally:
-            section_leave()
-            self.handle.inflight -= 1
-            self.end_turn()
-        self.writes.puts += 1
-        self.writes.bytes_written += klen + vlen
-        if wants_sync(self, sync):
-            self.sync_to(end)
-        return 1
-
-    cdef int write_large_payload(self, const BatchC* b, int sync, WriteCondition condition) except -1:
-        cdef WriteBatch batch = WriteBatch()
-        cdef OpCursor ops
-        cdef Operation op
-        cdef Tree tree
-        cdef uint64_t end = 0
-        if not self.takes_expiries:
-            self.allow_expiries()
-        self.check_writable()
-        self.begin_write(b.used, True, False)
-        self.handle.inflight += 1
-        section_enter()
-        try:
-            self.open_values()
-            if b.keyspaces:
-                self.check_keyspaces(b)
-            ops_begin(&ops, b.data, b.used, b.count, 0, ANY_OPERATION)
-            while ops.left:
-                ops_next(&ops, &op)     # never fails: a batch encodes its own operations
-                tree = self.forest.tree_of(op.keyspace)
-                if op.op == OP_PUT and op.vlen >= tree.large_value:
-                    self.add_pointer(batch, tree, op.key, op.klen, op.value, op.vlen, op.expiry)
-                else:
-                    batch_add(&batch.b, op.keyspace, op.op, op.key, op.klen, op.value, op.vlen, op.expiry)
-            if condition is not None and not condition.holds():
-                return 0
-            self.write_pointers(batch, &end)
-        finally:
-            section_leave()
-            self.handle.inflight -= 1
-            self.end_turn()
-        self.count_batch(b)
-        if wants_sync(self, sync):
-            self.sync_to(end)
-        return 1
-
-    cdef int open_values(self) except -1:
-        """Makes sure that there is a value log. The caller holds the turn."""
-        cdef ValueWriter values
-        if self.values is None:
-            values = self.on_large_value()
-            self.check_writable()
-            if self.log is not None:
-                self.log.attach_values(values)
-            self.values = values
-        return 0
-
-    cdef int add_pointer(self, WriteBatch out, Tree tree, const char* key, size_t klen, const char* value, size_t vlen,
-                         uint64_t expiry) except -1:
-        cdef ValueWriter values = self.values
-        cdef int compression = tree.value_compression
-        cdef char pointer[LOGGED_POINTER]
-        cdef ValuePointer p
-        cdef Status st
-        tree.active.hold(values.log)
-        status_clear(&st)
-        if vlen >= LARGE_BATCH:
-            with nogil:
-                value_append(values.c, value, vlen, compression, &p, &st)
-        else:
-            value_append(values.c, value, vlen, compression, &p, &st)
-        if st.code != ST_OK:
-            raise_status(&st, values.path)
-        pointer_encode(&p, pointer)
-        put_u64(pointer + POINTER_SIZE, values.c.identity)
-        batch_add(&out.b, tree.keyspace, OP_PUT_POINTER, key, klen, pointer, LOGGED_POINTER, expiry)
-        self.writes.value_log_bytes += value_padded(p.stored, p.raw)
-        return 0
-
-    cdef int write_pointers(self, WriteBatch batch, uint64_t* end) except -1:
-        """Writes a batch whose values are in the value log. Syncs and rotations of both go together."""
-        self.check_writable()
-        self.apply_payload(&batch.b, False, end)
-        if self.values.c.offset >= self.value_capacity:
-            self.buffered = max(self.buffered, self.capacity)      # a full value log counts as full memtables
-        return 0
-
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=None) except -1:
         cdef WriteBatch expiring
         cdef uint64_t end = 0
@@ -740,8 +618,6 @@ cdef class Engine:
             b = &expiring.b
         if b.expiries and not self.takes_expiries:
             self.allow_expiries()
-        if b.largest >= self.large_value:
-            return self.write_large_payload(b, sync, condition)
         large = b.used >= LARGE_BATCH
         while True:
             self.begin_write(b.used, large, b.deletes == b.count)

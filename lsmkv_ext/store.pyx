@@ -5,6 +5,7 @@ from libc.stdint cimport uint64_t
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, checked_key, refuse_key, refuse_value
 from lsmkv_ext.engine cimport sync_wish
 from lsmkv_ext.entry cimport expiry_from
+from lsmkv_ext.large_write cimport put_value, write_batch
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.handle cimport handle_check, handle_unref
@@ -112,8 +113,8 @@ cdef class Store(Reader):
             if vb.len > MAX_VALUE:
                 refuse_value(vb.len)
             self.check_writable()
-            return self.engine.write_one(self.tree, op, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len,
-                                         expiry or self.default_expiry(), sync)
+            return put_value(self.engine, self.tree, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), <const char*>vb.buf, vb.len,
+                             expiry or self.default_expiry(), sync)
         finally:
             PyBuffer_Release(&vb)
 
@@ -149,8 +150,7 @@ cdef class Store(Reader):
                 refuse_value(vlen)
             if expiry == 0 and self.tree.default_ttl:
                 expiry = self.default_expiry()
-            self.engine.write_one(self.tree, OP_PUT, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, expiry,
-                                  wish)
+            put_value(self.engine, self.tree, PyBytes_AS_STRING(key), klen, PyBytes_AS_STRING(value), vlen, expiry, wish)
             return
         self.write_op(OP_PUT, key, value, expiry, wish)
 
@@ -178,7 +178,7 @@ cdef class Store(Reader):
         self.check_writable()
         if first < last:
             batch_add(&batch.b, self.tree.keyspace, OP_DELETE_RANGE, first, len(first), last, len(last), 0)
-        self.engine.write_payload(&batch.b, wish)
+        write_batch(self.engine, &batch.b, wish)
 
     def write(self, WriteBatch batch not None, *, sync=None):
         """Apply the operations of `batch` in their order: all of them or none, for readers and after a crash.
@@ -198,7 +198,7 @@ cdef class Store(Reader):
             raise ValueError("the batch was not made by write_batch() of this keyspace")
         batch.b.writers += 1
         try:
-            self.engine.write_payload(&batch.b, wish)
+            write_batch(self.engine, &batch.b, wish)
         finally:
             batch.b.writers -= 1
 

@@ -8,6 +8,7 @@ from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, batch_add, chec
 from lsmkv_ext.engine cimport WriteCondition, sync_wish
 from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.forest cimport Forest
+from lsmkv_ext.large_write cimport write_batch
 from lsmkv_ext.limits cimport MAX_SEQ, MAX_VALUE
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_footprint, entry_key, entry_klen
 from lsmkv_ext.memtable.memtable cimport Memtable, mem_covering_seq, mem_find
@@ -424,16 +425,17 @@ cdef class TransactionBase(SnapshotBase):
     cdef bint write(self, int wish) except -1:
         """Returns whether the batch was written."""
         cdef WriteBatch batch = self.batch
+        cdef bint written = False
         condition = Unchanged(self)
         self.engine.check_writable()
         batch.b.writers += 1    # the write may release the GIL: another thread must not change the batch
         try:
-            return self.engine.write_payload(&batch.b, wish, condition)
-        except BaseException:
-            self.last_written = 0
-            raise
+            written = write_batch(self.engine, &batch.b, wish, condition)
+            return written
         finally:
             batch.b.writers -= 1
+            if not written:
+                self.last_written = 0
 
     @property
     def committed(self):

@@ -2,9 +2,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
-from lsmkv_ext.batch cimport OP_DELETE, OP_PUT, checked_key, refuse_value
+from lsmkv_ext.batch cimport OP_DELETE, checked_key, refuse_value
 from lsmkv_ext.entry cimport expiry_from
 from lsmkv_ext.engine cimport SYNC_AS_DEFAULT, Seen, sync_wish
+from lsmkv_ext.large_write cimport put_value
 from lsmkv_ext.limits cimport MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.reader cimport lookup_bytes
@@ -64,8 +65,8 @@ cdef class UpdatingStore(Store):
         if value is None:
             return self.engine.write_one(self.tree, OP_DELETE, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), NULL, 0, 0, sync,
                                          seen)
-        return self.engine.write_one(self.tree, OP_PUT, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), PyBytes_AS_STRING(value),
-                                     PyBytes_GET_SIZE(value), seen.expiry or self.default_expiry(), sync, seen)
+        return put_value(self.engine, self.tree, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), PyBytes_AS_STRING(value),
+                         PyBytes_GET_SIZE(value), seen.expiry or self.default_expiry(), sync, seen)
 
     cdef object update_number(self, object key, int64_t n, int64_t default, NumberUpdate how, object sync):
         cdef Seen seen = Seen()

@@ -9,6 +9,7 @@ from .base import Engine, NotInstalled, Unsupported
 _ENGINES = {
     "lsmkv": ("lsmkv_engine", "LsmkvEngine"),
     "rocksdb": ("rocksdb_engine", "RocksEngine"),
+    "rocksdb-blob": ("rocksdb_engine", "RocksBlobEngine"),
     "leveldb": ("leveldb_engine", "LevelEngine"),
     "lmdb": ("lmdb_engine", "LmdbEngine"),
     "dict": ("dict_engine", "DictEngine"),

@@ -120,6 +120,10 @@ class Engine(ABC):
     def flush(self) -> None:
         raise Unsupported(f"{self.name} has no flush")
 
+    def sync(self) -> None:
+        """Return once everything written so far survives a power cut."""
+        raise Unsupported(f"{self.name} has no sync")
+
     def compact(self) -> None:
         raise Unsupported(f"{self.name} has no compaction")
 

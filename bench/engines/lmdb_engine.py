@@ -88,6 +88,8 @@ class LmdbEngine(Engine):
     def flush(self) -> None:
         self.env.sync(True)
 
+    sync = flush
+
     def stats_text(self, name: str) -> str:
         if name != "stats":
             return super().stats_text(name)

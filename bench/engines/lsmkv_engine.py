@@ -47,6 +47,9 @@ class LsmkvEngine(PlyvelStyle):
             "optimize_filters_for_hits": s.optimize_filters_for_hits,
             "sync": s.sync,
         }
+        if s.large_value_threshold is not None:
+            options["large_value_threshold"] = s.large_value_threshold
+            options["large_value_compression"] = options["compression"]
         if s.disable_wal:
             options["wal"] = None
         return {**options, **self.extra}
@@ -67,6 +70,8 @@ class LsmkvEngine(PlyvelStyle):
             "background jobs": 2,
             **({"keyspace": s.keyspace} if s.keyspace else {}),
         }
+        if s.large_value_threshold is not None:
+            common["large values"] = f"from {format_size(s.large_value_threshold)} on in value logs"
         return {**common, **self.extra}
 
     def write_batch(self, pairs: list[Pair]) -> None:
@@ -80,6 +85,9 @@ class LsmkvEngine(PlyvelStyle):
 
     def flush(self) -> None:
         self.db.flush()
+
+    def sync(self) -> None:
+        self.database.sync()
 
     def open_cache(self, path: str, size_limit: int | None) -> CacheCalls:
         return self.lib.Cache(path, size_limit=size_limit or 1 << 40)  # type: ignore[no-any-return]

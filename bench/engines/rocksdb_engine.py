@@ -81,6 +81,9 @@ class RocksEngine(Engine):
     def flush(self) -> None:
         self.db.flush(True)
 
+    def sync(self) -> None:
+        self.db.flush_wal(True)
+
     def compact(self) -> None:
         options = self.lib.CompactOptions()
         options.set_bottommost_level_compaction(self.lib.BottommostLevelCompaction.force())
@@ -90,3 +93,21 @@ class RocksEngine(Engine):
         if name == "filterstats":
             return super().stats_text(name)
         return str(self.db.property_value(f"rocksdb.{name}") or "")
+
+
+class RocksBlobEngine(RocksEngine):
+    """Large values are in blob files, with garbage collection."""
+
+    name = "rocksdb-blob"
+
+    def _options(self, s: Settings) -> Any:
+        options = super()._options(s)
+        options.set_enable_blob_files(True)
+        options.set_min_blob_size(s.large_value_threshold or 0)
+        options.set_blob_compression_type(getattr(self.lib.DBCompressionType, s.compression)())
+        options.set_enable_blob_gc(True)
+        return options
+
+    def mapping(self) -> dict[str, Any]:
+        threshold = format_size(self.settings.large_value_threshold or 0)
+        return {**super().mapping(), "large values": f"from {threshold} on in blob files, blob GC on"}

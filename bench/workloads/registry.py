@@ -14,6 +14,9 @@ from .operations import DELETE, GET, PUT, SCAN, UPDATE
 from .threads import while_writing
 
 
+LARGE_VALUE = 1024  # the threshold of the big* workloads
+
+
 @dataclass(frozen=True)
 class Workload:
     run: Run
@@ -34,6 +37,12 @@ def _synced(cfg: Settings) -> Settings:
 
 def _large(cfg: Settings) -> Settings:
     return replace(cfg, value_size=100_000, value_size_distribution="fixed")
+
+
+def _separate(cfg: Settings) -> Settings:
+    """Large values, apart from the tree in engines that can."""
+    size = cfg.value_size if cfg.value_size >= LARGE_VALUE else 16 * LARGE_VALUE
+    return replace(cfg, value_size=size, large_value_threshold=cfg.large_value_threshold or LARGE_VALUE)
 
 
 def _pareto(cfg: Settings) -> Settings:
@@ -82,6 +91,13 @@ WORKLOADS: dict[str, Workload] = {
         ordered=True,
         threads=True,
     ),
+    "bigfill": Workload(
+        write.fill("unique"), "writes each key once, large values in random order", True, True, _separate, threads=True
+    ),
+    "bigoverwrite": Workload(
+        write.change(PUT), "random writes of large values", writes=True, prepare=_separate, threads=True
+    ),
+    "bigread": Workload(read.get("read"), "random reads of large values", prepare=_separate, threads=True),
     "compact": Workload(maintenance.timed("compact"), "compacts the whole key range", writes=True),
     "flush": Workload(maintenance.timed("flush"), "flushes the memtable", writes=True),
     "open": Workload(maintenance.reopen, "reopens the database and reads one record"),

@@ -56,8 +56,22 @@ seekrandom:reads=30000:seek_nexts=10:title=seekrandom
 overwrite:writes=100000:title=overwrite
 """
 
+# Run it once for each --value-size, with --compression=none and =lz4. The second overwrite makes the write amplification that of
+# a fill and two rounds of overwrites.
+BIG = """
+bigfill
+bigread:title=warm-up
+bigread
+bigoverwrite
+bigoverwrite:title=bigoverwrite (second round)
+bigread:title=bigread (after overwrites)
+bigfill:final_sync=1:title=bigfill (synced at the end)
+bigoverwrite:final_sync=1:title=bigoverwrite (synced at the end)
+"""
+
 SUITES = {
-    name: ",".join(text.split("\n")).strip(",") for name, text in {"table": TABLE, "full": FULL, "scale": SCALE}.items()
+    name: ",".join(text.split("\n")).strip(",")
+    for name, text in {"table": TABLE, "full": FULL, "scale": SCALE, "big": BIG}.items()
 }
 # Steps without a row. `unsettled` leaves work for `compact`, which background compaction might have done already.
 HIDDEN = {"warm-up", "unsettled"}

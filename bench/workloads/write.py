@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..native.workload import KeyGenerator
 from ..session import Session
 from ..settings import Settings
@@ -20,6 +22,10 @@ def _run(
     operations = make_operations(session, cfg, source(derive_seed(cfg, salt, session)), op)
     driver = session.driver(cfg, get=engine.get, put=engine.put, delete=engine.delete)
     outcome = run_operations(session, cfg, operations, ops, driver)
+    if cfg.final_sync:
+        began = time.perf_counter()
+        engine.sync()
+        outcome.seconds += time.perf_counter() - began
     if op == UPDATE:
         outcome.found = driver.found
     return outcome

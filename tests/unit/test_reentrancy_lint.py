@@ -44,9 +44,9 @@ PLANTED = {
     ),
     "the bounds of a range after the check": (
         "store.pyx",
-        "        self.check_writable()\n        self.engine.write_payload(&batch.b, wish)\n\n    def write(",
-        "        self.engine.write_payload(&batch.b, wish)\n\n    def write(",
-        "delete_range: write_payload",
+        "        self.check_writable()\n        write_batch(self.engine, &batch.b, wish)\n\n    def write(",
+        "        write_batch(self.engine, &batch.b, wish)\n\n    def write(",
+        "delete_range: write_batch",
     ),
     "the truth of an argument after the check": (
         "engine.pyx",

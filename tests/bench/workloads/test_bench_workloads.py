@@ -114,6 +114,7 @@ def test_statistics_and_micro_benchmarks(bench: Any, engine: str) -> None:
     supported = {
         "lsmkv": {"stats", "levelstats", "sstables", "filterstats", "bloomadd", "bloomprobe"},
         "rocksdb": {"stats", "levelstats", "sstables"},
+        "rocksdb-blob": {"stats", "levelstats", "sstables"},
         "leveldb": {"stats", "sstables"},
         "lmdb": {"stats"},
         "dict": set(),

@@ -805,3 +805,14 @@ def test_a_new_value_log_keeps_its_writer_beside_the_removal_of_unused_ones(path
             versions.values.unused(versions.state.files())
         creator.join()
         assert created[0].log.number in versions.values._writers
+
+
+def test_a_conflict_leaves_no_garbage(path):
+    with big(path) as db:
+        tx = db.transaction()
+        tx.get(b"k")
+        tx.put(b"k", value(1))
+        db[b"k"] = b"small"
+        with pytest.raises(lsmkv.ConflictError):
+            tx.commit()
+        assert vlogs(path) == [] and tx.committed == 0

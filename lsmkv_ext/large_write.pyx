@@ -1,0 +1,151 @@
+from lsmkv_ext.batch cimport (
+    ANY_OPERATION, LOGGED_POINTER, OP_PUT, OP_PUT_POINTER, OpCursor, Operation, WriteBatch, batch_add, ops_begin, ops_next,
+    refuse_sync,
+)
+from lsmkv_ext.engine cimport LARGE_BATCH, SYNC_YES, key_unchanged, wants_sync
+from lsmkv_ext.entry cimport POINTER_SIZE
+from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.coding cimport put_u64
+from lsmkv_ext.port.section cimport section_enter, section_leave
+from lsmkv_ext.port.status cimport ST_OK, Status, raise_status, status_clear
+from lsmkv_ext.tree cimport refuse_dropped
+from lsmkv_ext.values.format cimport ValuePointer, pointer_encode, value_padded
+from lsmkv_ext.values.writer cimport ValueWriter, value_append
+
+
+cdef int begin(Engine engine, uint64_t footprint, int sync) except -1:
+    """Takes the turn, because an append may release the GIL."""
+    if sync == SYNC_YES and engine.log is None:
+        refuse_sync()
+    if not engine.takes_expiries:
+        engine.allow_expiries()
+    engine.check_writable()
+    engine.begin_write(footprint, True, False)
+    engine.handle.inflight += 1
+    section_enter()
+    return 0
+
+
+cdef int end(Engine engine) noexcept:
+    section_leave()
+    engine.handle.inflight -= 1
+    return engine.end_turn()
+
+
+cdef int open_values(Engine engine) except -1:
+    """Makes sure that there is a value log. The caller holds the turn."""
+    cdef ValueWriter values
+    if engine.values is None:
+        values = engine.on_large_value()
+        engine.check_writable()
+        if engine.log is not None:
+            engine.log.attach_values(values)
+        engine.values = values
+    return 0
+
+
+cdef int append_value(Engine engine, Tree tree, const char* value, size_t vlen, char* pointer) except -1:
+    """Appends a value to the value log, and writes the LOGGED_POINTER bytes of its pointer."""
+    cdef ValueWriter values = engine.values
+    cdef int compression = tree.value_compression
+    cdef ValuePointer p
+    cdef Status st
+    tree.active.hold(values.log)
+    status_clear(&st)
+    if vlen >= LARGE_BATCH:
+        with nogil:
+            value_append(values.c, value, vlen, compression, &p, &st)
+    else:
+        value_append(values.c, value, vlen, compression, &p, &st)
+    if st.code != ST_OK:
+        raise_status(&st, values.path)
+    pointer_encode(&p, pointer)
+    put_u64(pointer + POINTER_SIZE, values.c.identity)
+    engine.writes.value_log_bytes += value_padded(p.stored, p.raw)
+    return 0
+
+
+cdef int add_put(WriteBatch out, Engine engine, Tree tree, const char* key, size_t klen, const char* value, size_t vlen,
+                 uint64_t expiry) except -1:
+    """Appends the value and adds the put of its pointer to `out`."""
+    cdef char pointer[LOGGED_POINTER]
+    append_value(engine, tree, value, vlen, pointer)
+    return batch_add(&out.b, tree.keyspace, OP_PUT_POINTER, key, klen, pointer, LOGGED_POINTER, expiry)
+
+
+cdef WriteBatch with_pointers(Engine engine, const BatchC* b):
+    """A copy of the batch whose large values are in the value log."""
+    cdef WriteBatch out = WriteBatch()
+    cdef OpCursor ops
+    cdef Operation op
+    cdef Tree tree
+    if b.keyspaces:
+        engine.check_keyspaces(b)
+    ops_begin(&ops, b.data, b.used, b.count, 0, ANY_OPERATION)
+    while ops.left:
+        ops_next(&ops, &op)     # never fails: a batch encodes its own operations
+        tree = engine.forest.tree_of(op.keyspace)
+        if op.op == OP_PUT and op.vlen >= tree.large_value:
+            add_put(out, engine, tree, op.key, op.klen, op.value, op.vlen, op.expiry)
+        else:
+            batch_add(&out.b, op.keyspace, op.op, op.key, op.klen, op.value, op.vlen, op.expiry)
+    return out
+
+
+cdef int write_pointers(Engine engine, WriteBatch batch, uint64_t* logged) except -1:
+    """Writes a batch whose values are in the value log. Syncs and rotations of both go together."""
+    engine.check_writable()
+    engine.apply_payload(&batch.b, False, logged)
+    if engine.values.c.offset >= engine.value_capacity:
+        engine.buffered = max(engine.buffered, engine.capacity)     # a full value log counts as full memtables
+    return 0
+
+
+cdef int put_large(Engine engine, Tree tree, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
+                   int sync, Seen seen) except -1:
+    cdef WriteBatch batch = WriteBatch()
+    cdef uint64_t hash
+    cdef uint64_t logged = 0
+    begin(engine, klen + vlen, sync)
+    try:
+        hash = xxh3(key, klen, engine.seed)
+        if seen is not None and not key_unchanged(tree, key, klen, hash, seen):
+            return 0    # before the append, so that it leaves no garbage
+        open_values(engine)
+        if tree.state is None:
+            refuse_dropped()
+        add_put(batch, engine, tree, key, klen, value, vlen, expiry)
+        # The turn excludes other writers. A flush may change the state: then the caller reads again.
+        if seen is not None and not key_unchanged(tree, key, klen, hash, seen):
+            return 0
+        write_pointers(engine, batch, &logged)
+    finally:
+        end(engine)
+    engine.writes.puts += 1
+    engine.writes.bytes_written += klen + vlen
+    if wants_sync(engine, sync):
+        engine.sync_to(logged)
+    return 1
+
+
+cdef int write_large(Engine engine, const BatchC* b, int sync, WriteCondition condition) except -1:
+    cdef WriteBatch expiring, batch
+    cdef uint64_t logged = 0
+    if engine.default_ttls:
+        expiring = engine.with_default_expiries(b)
+        b = &expiring.b
+    begin(engine, b.used, sync)
+    try:
+        if condition is not None and not condition.holds():
+            return 0    # before the appends, so that they leave no garbage
+        open_values(engine)
+        batch = with_pointers(engine, b)
+        if condition is not None and not condition.holds():
+            return 0
+        write_pointers(engine, batch, &logged)
+    finally:
+        end(engine)
+    engine.count_batch(b)
+    if wants_sync(engine, sync):
+        engine.sync_to(logged)
+    return 1
