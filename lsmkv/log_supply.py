@@ -24,7 +24,7 @@ log = logging.getLogger("lsmkv")
 class LogSupply:
     """The supply of one database.
 
-    The holder of the writer's turn calls `take`; one background thread calls `prepare`. The version set's lock guards
+    The holder of the writer's turn calls `rotate`; one background thread calls `prepare`. The version set's lock guards
     the state.
     """
 
@@ -37,8 +37,8 @@ class LogSupply:
         self._prepared = Condition(versions.lock)
 
     def rotate(self) -> None:
-        """Give the engine a new log, and an empty memtable for each keyspace that has none. The caller holds the
-        writer's turn.
+        """Give the engine a new log, and a new memtable for each keyspace whose active one is not empty. The caller
+        holds the writer's turn.
         """
         engine = self.versions.engine
         engine.require_writable()

@@ -166,7 +166,7 @@ cdef const char* ops_problem(const char* payload, size_t n, uint32_t count, int 
 cdef tuple op_tuple(const Operation* op)
 
 
-# GIL-protected: BatchC. A large write reads `data` without the GIL; `writers` is above 0 as long, and nothing changes.
+# GIL-protected: BatchC. A large write reads `data` without the GIL; it holds `writers` above 0, which forbids changes.
 ctypedef struct BatchC:
     char* data                  # owned
     size_t used
@@ -190,7 +190,7 @@ cdef int refuse_sync() except -1
 
 cdef class WriteBatch:
     cdef BatchC b
-    cdef HandleC* handle        # of its database, or of its keyspaces; owned by reference; NULL: it belongs to none
+    cdef HandleC* handle        # its database, or that of the keyspaces it names; owned by reference; NULL: none
     cdef uint32_t keyspace      # of operations that name none
     cdef object engine          # a Store
     cdef object sync

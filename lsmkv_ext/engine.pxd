@@ -57,7 +57,7 @@ ctypedef struct WriterTurn:     # tickets, in the order of asking. Changed with 
     pthread_cond_t freed
 
 
-cdef class Seen:                # what a write found when it read its key
+cdef class Seen:                # the version of a key that an update read
     cdef ReadState state
     cdef uint64_t snapshot
     cdef uint64_t expiry        # of the value; 0: none
@@ -74,10 +74,10 @@ cdef class Engine:
     cdef readonly str path
     cdef uint64_t seed
     cdef uint64_t buffered      # bytes in the active memtables
-    cdef public uint64_t capacity       # from so many on they are rotated
+    cdef public uint64_t capacity       # the active memtables are rotated at this size
     cdef readonly LogWriter log         # in use; None: no log
     cdef readonly ValueWriter values    # takes the large values; None: none was written since the last rotation
-    cdef public uint64_t value_capacity     # from so many bytes on in it, memtables and logs are rotated
+    cdef public uint64_t value_capacity     # a rotation is due once the value log has this size
     cdef uint64_t large_value           # the smallest threshold of all trees; UINT64_MAX: none has one
     cdef list old_logs          # logs of immutable memtables, oldest first; synced before the one in use. Replaced, never changed
     cdef SyncWatermark watermark        # the file SYNCED, for the log in use; None: the log's head has the offset
@@ -85,13 +85,13 @@ cdef class Engine:
     # From prepare to publish: the values of these fields after it; next_old_logs None: nothing is prepared.
     cdef list next_old_logs
     cdef list next_obsolete_logs
-    cdef uint64_t next_seq      # handle.visible, if it is larger
+    cdef uint64_t next_seq      # the next handle.visible, if larger
     cdef readonly bint readonly
     cdef bint sync_default
     cdef bint writable
     cdef public bint takes_expiries     # the format has them
     cdef bint default_ttls      # a tree has or had one
-    cdef bint sealed            # the last flush has begun: nothing would flush another write
+    cdef bint sealed            # closing: the last flush has begun, so no write is taken
     cdef readonly object refusal        # the error that made the database read-only, or None
     # Hooks of the control plane, or None.
     cdef public object on_full          # (frees): rotates a full memtable, in the writer's thread, which holds the turn

@@ -136,8 +136,7 @@ cdef class Engine:
         pthread_cond_destroy(&self.turn.freed)
 
     def new_tree(self, uint32_t keyspace, Memtable memtable=None):
-        """A tree for a keyspace that is being created. It is one of the engine's trees once an edit with it is published, or
-        from the start on."""
+        """A tree for a keyspace that is being created or opened. It joins the forest when its edit is published."""
         cdef Tree tree = Tree(self.path, self.seed, keyspace, self.tree.row_cache)
         if memtable is not None:
             tree.install(ReadState([memtable], [], self.seed))
@@ -185,9 +184,8 @@ cdef class Engine:
     # --- new states of the trees -----------------------------------------------------------------------------------------
 
     def prepare(self, list trees, dict levels, drop=(), uint64_t last_seq=0):
-        """Makes the states that `publish` installs. `trees` are all that there will be, `levels` the new levels of some by
-        keyspace; memtables in `drop` are flushed, and they and their logs go. `last_seq` is that of ingested tables. A rotation
-        in between updates it. The caller holds VersionSet.lock, and the writer's turn if it creates or drops a keyspace."""
+        """Makes the states that `publish` installs. trees: all trees after the edit. levels: the new levels by keyspace. drop:
+        flushed memtables. last_seq: of ingested tables, or 0. A rotation before `publish` also updates these states. The caller holds VersionSet.lock, and the writer's turn if it creates or drops a keyspace."""
         cdef uint64_t seen = self.forest.changes + 1
         cdef uint64_t oldest
         cdef list logs = None

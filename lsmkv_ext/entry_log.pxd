@@ -55,8 +55,7 @@ cdef class EntryLog:
     cdef public uint64_t limit          # for `live`
     cdef public uint64_t check_at       # for `tail`: where to look for garbage again
     cdef public uint64_t next_expiry    # for the time: no entry expires before; NEVER if none does
-    # Which keys were read since eviction last passed them: a byte for each hash, and their number is a power of
-    # two. Keys with the same hash share it. None: nobody asks.
+    # One byte per key hash: read since eviction last passed it. The size is a power of two. None: not "lru".
     cdef public bytearray slots
     cdef public uint64_t hits
     cdef public uint64_t misses

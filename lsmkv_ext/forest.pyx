@@ -68,8 +68,11 @@ cdef class Forest:
             if tree.keyspace in levels:
                 tree.prepare(levels[tree.keyspace], drop)
                 tree.keep_flushed(drop, oldest)
-                # For a transaction, every key of the tree may have changed.
-                tree.next_forgotten = max(tree.next_forgotten, ingested_seq)
+                if ingested_seq and self.transactions:
+                    tree.keep_ingested(levels[tree.keyspace], ingested_seq)
+                else:
+                    # Of a transaction that begins before the edit is published.
+                    tree.next_forgotten = max(tree.next_forgotten, ingested_seq)
             elif any(memtable in drop for memtable in tree.state.memtables):
                 tree.prepare(tree.state.levels, drop)
                 tree.keep_flushed(drop, oldest)

@@ -288,11 +288,11 @@ cdef class Reader(Dependent):
     def get(self, key, default=None, *, bint verify_checksums=True, bint fill_cache=True, expect=None, bint copy=True):
         """Return the value of `key`, or `default` if it is missing.
 
-        With `copy=False` a value is a read-only memoryview. That of a large value that is not compressed shows the file
-        itself, and keeps it on disk; its checksums were verified. After a disk error, reading it ends the process.
+        With `copy=False` a value is a read-only memoryview. A large uncompressed value is mapped, not copied: its checksums
+        are verified, the view keeps its file on disk, and a disk error while reading it kills the process (SIGBUS).
 
         `fill_cache=False` keeps the blocks it reads out of the block cache. `expect="hit"` skips the filter of the last
-        level, which cannot save a read for a key that exists. Checksums are always verified; `verify_checksums` has no
+        level, which is useless for a key that exists. Checksums are always verified; `verify_checksums` has no
         effect.
 
         Raises `CorruptionError` if a block is damaged, and `IOError` if the disk fails.

@@ -121,9 +121,9 @@ cdef class Store(Reader):
     def put(self, key, value, *, sync=None, ttl=None, expire_at=None):
         """Set `key` to `value`.
 
-        With `ttl`, in seconds or as a timedelta, the entry expires so long after this call; with `expire_at`, in seconds
-        since 1970 or as a datetime, at that moment. No read returns an expired entry. Without both it has the option
-        `default_ttl`; `ttl=math.inf` means never.
+        With `ttl` (seconds or timedelta) the entry expires that long after this call; with `expire_at` (seconds since 1970
+        or datetime) at that time. No read returns an expired entry. Without either, `default_ttl` applies; `ttl=math.inf`
+        never expires.
 
         With `sync=True` it returns once the write survives a power cut, with `sync=False` once it survives the death of
         the process. None means the option `sync`.
@@ -203,7 +203,7 @@ cdef class Store(Reader):
             batch.b.writers -= 1
 
     def sync(self):
-        """Sync the logs. `DB.sync` also flushes if there are none."""
+        """Sync the logs. Without logs, `DB.sync` flushes."""
         self.check_writable()
         self.engine.sync()
 

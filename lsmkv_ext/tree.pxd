@@ -44,6 +44,7 @@ cdef class Tree:
     cdef int install(self, ReadState state) except -1
     cdef int prepare(self, object levels, object drop) except -1
     cdef int keep_flushed(self, object drop, uint64_t oldest) except -1
+    cdef int keep_ingested(self, object levels, uint64_t seq) except -1
     cdef int forget_kept(self) noexcept
     cdef int publish(self) noexcept
     cdef int discard(self) noexcept     # also frees what publish left

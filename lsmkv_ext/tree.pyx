@@ -1,3 +1,4 @@
+from lsmkv_ext.memtable.memtable cimport mem_delete_range
 from lsmkv_ext.read.counters cimport counters_dict
 
 from lsmkv_ext.errors import KeyspaceError
@@ -56,6 +57,19 @@ cdef class Tree:
                 room -= memtable.c.used
                 kept.append(memtable)
         self.next_kept = kept
+        return 0
+
+    cdef int keep_ingested(self, object levels, uint64_t seq) except -1:
+        """Part of `prepare`: for a transaction, all keys in the ranges of the ingested tables have changed. A kept memtable with
+        range tombstones says so."""
+        cdef Memtable memtable = Memtable(self.seed, 4096, small=True)
+        cdef bytes start, stop
+        for table in [table for tables in levels for table in tables if table.global_seq == seq]:
+            start = table.smallest
+            stop = table.largest if table.largest_exclusive else table.largest + b"\0"
+            if mem_delete_range(memtable.c, start, len(start), stop, len(stop), seq) != 0:
+                raise MemoryError("ingest")
+        self.next_kept.insert(0, memtable)
         return 0
 
     cdef int forget_kept(self) noexcept:

@@ -1,7 +1,7 @@
 # Atomic updates: read a key, compute, and write if nothing has written the key since.
 #
-# The read and the computation come before the writer's turn: a turn never reads the disk or runs code of the caller. The write
-# then checks that the key is unchanged, and if it is not, all of it is done again. The log has the resulting put or delete.
+# The read and the computation come before the turn, so a turn never reads the disk or runs the caller's code. The write checks
+# that the key is unchanged; otherwise the update starts over. The log has the resulting put or delete.
 #
 # GIL-protected: the check and the write, between which nothing else runs
 

@@ -44,7 +44,8 @@ class RunningJobs:
 
     def forget(self, plan: CompactionPlan) -> None:
         """Called when `plan` has ended."""
-        self._superseded.pop(id(plan), None)
+        with self._lock:
+            self._superseded.pop(id(plan), None)
 
     def progress(self) -> list[dict[str, int]]:
         with self._lock:

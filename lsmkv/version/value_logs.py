@@ -69,7 +69,7 @@ class ValueLogs:
         return writer
 
     def arrived(self) -> None:
-        """The engine has the newest writer. Called with the writer's turn."""
+        """The engine holds the newest writer. The caller holds the writer's turn."""
         self._arriving = 0
 
     def is_open(self, number: int) -> bool:

@@ -44,7 +44,7 @@ ctypedef struct MemC:
 # Makes room for an entry: the insert that follows cannot fail. An expiry of 0 is none. The value of OP_PUT_POINTER is a pointer
 # into a value log that the Memtable holds.
 cdef int mem_reserve(MemC* m, size_t klen, size_t vlen, uint64_t expiry) noexcept nogil
-# Where value is NULL, the caller has written its vlen bytes to mem_value_place.
+# With value NULL, the caller has written vlen bytes at mem_value_place.
 cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
                     uint64_t seq, int op, uint64_t hash) noexcept nogil
 # After mem_reserve: where the value of the next insert goes, for a caller that writes it piece by piece.

@@ -350,8 +350,8 @@ cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st
 
 
 cdef class ValueRewriter:
-    """Writes values of a log again in place. An fsync of an earlier process may have failed, and the kernel then takes the pages
-    for clean. Writes the head at once."""
+    """Rewrites values in place, because after a failed fsync of an earlier process the kernel may treat their pages as clean.
+    Writes the head at once."""
 
     def __cinit__(self, ValueLog log not None):
         cdef char head[VALUE_LOG_HEAD]

@@ -144,6 +144,25 @@ def test_an_ingest_conflicts(db, users, tmp_path, read):
     assert conflicts(db, lambda tx: READS[read](tx, users), lambda: users.ingest([tmp_path / "x.sst"]))
 
 
+def test_an_ingest_of_other_keys_does_not_conflict(db, users, tmp_path):
+    numbers = itertools.count()
+
+    def ingest():
+        path = tmp_path / f"{next(numbers)}.sst"
+        with lsmkv.SSTWriter(path, seed=db.seed) as writer:
+            writer.put(b"m", b"1")
+            writer.put(b"p", b"1")
+        users.ingest([path])
+
+    for key in (b"l", b"m", b"n", b"p", b"p1"):
+        users[key] = b"0"
+        assert conflicts(db, lambda tx, k=key: tx.get(k, keyspace=users), ingest) == (b"m" <= key <= b"p")
+    assert not conflicts(db, lambda tx: list(tx.items(stop=b"m", keyspace=users)), ingest)
+    assert not conflicts(db, lambda tx: list(tx.items(b"p0", keyspace=users)), ingest)
+    assert conflicts(db, lambda tx: list(tx.items(b"p", keyspace=users)), ingest)
+    assert not conflicts(db, lambda tx: tx.get(b"m"), ingest)
+
+
 def test_a_dropped_keyspace_conflicts(db, users):
     users[b"m"] = b"0"
     assert conflicts(db, lambda tx: tx.get(b"m", keyspace=users), lambda: db.drop_keyspace("users"))
