@@ -353,9 +353,12 @@ class Store:
 
     def __post_init__(self) -> None:
         self._clock = lsmkv.ManualClock(START)
-        self.db = lsmkv.open(self.path, clock=self._clock, **self.options)
+        self.db = self.open(self.path, clock=self._clock, **self.options)
         for name in ("put", "delete", "delete_range", "clear", "get", "multi_get", "flush", "sync", "touch", "append"):
             setattr(self, name, lambda *a, _n=name: getattr(self.db, _n)(*a))
+
+    def open(self, path: Path, flag: str = "c", **options: Any) -> Any:
+        return lsmkv.open(path, flag, **options)
 
     def do(self, operation: Operation) -> Any:
         name, *arguments = operation
@@ -437,7 +440,7 @@ class Store:
             self.db.flush()
         self._snapshots.clear()
         self.db.close()
-        self.db = lsmkv.open(self.path, clock=self._clock, **self.options)
+        self.db = self.open(self.path, clock=self._clock, **self.options)
 
     def compact(self, start, stop):
         self.db.compact_range(start, stop)
@@ -449,7 +452,7 @@ class Store:
         copy = self.path.with_name(self.path.name + ".checkpoint")
         self.db.checkpoint(copy)
         try:
-            with lsmkv.open(copy, "r", clock=self._clock) as db:
+            with self.open(copy, "r", clock=self._clock) as db:
                 return list(db.items())
         finally:
             shutil.rmtree(copy)

@@ -36,6 +36,7 @@ from .iofault import CHANGES, DISK_FAULTS, Action, Control
 from .load import PIECES
 from .metamorphic import Generator, Model, Operation, Store
 from .random_options import draw, draw_live
+from .spread import open_spread
 from .writing import arm, contents
 
 LENGTHS = [0, 3, 30, 150, 150, 400, 400, 1000]
@@ -56,6 +57,14 @@ class Operations(Generator):
         # The oracle knows values that are written, not what an update makes of them.
         "append": 0,
     }  # fmt: skip
+
+    # Where keyspaces are spread over: an ingest goes into one of them, and an iterator over all has no steps back.
+    spread_weights = weights | {"ingest": 0, "walk": 0}
+
+    def __init__(self, seed: int | str, known: Iterable[bytes], keyspaces: int) -> None:
+        super().__init__(seed, known)
+        if keyspaces:
+            self.weights = self.spread_weights
 
     def value(self) -> bytes:
         # Sessions count from one each; their values must differ all the same.
@@ -118,11 +127,14 @@ class Expected(Model):
 
 
 class Database(Store):
-    def __init__(self, path: Path, rng: random.Random, log: bool, deep: bool) -> None:
-        self._rng, self._log, self._deep = rng, log, deep
+    def __init__(self, path: Path, rng: random.Random, log: bool, deep: bool, keyspaces: int) -> None:
+        self._rng, self._log, self._deep, self._keyspaces = rng, log, deep, keyspaces
         self._wal = ["mmap", "write"] if log else [None]
         self._reader: Any = None
         super().__init__(path, self._draw())
+
+    def open(self, path: Path, flag: str = "c", **options: Any) -> Any:
+        return open_spread(path, flag, keyspaces=self._keyspaces, **options)
 
     def _draw(self) -> dict[str, Any]:
         return draw(self._rng, self._deep, wal=self._wal)
@@ -164,7 +176,7 @@ class Database(Store):
         while True:
             try:
                 if self._reader is None:
-                    self._reader = lsmkv.open(self.path, "r")
+                    self._reader = self.open(self.path, "r")
                 self._reader.refresh()
                 return list(self._reader.items())
             except lsmkv.Error as error:
@@ -212,13 +224,14 @@ class Session:
     rng: random.Random
     log: bool
     deep: bool
+    keyspaces: int = 0
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.model = Expected(oracle.settled_state(self.book_path), self.log)
         self.book = oracle.Writer(self.book_path)
-        self.store = Database(self.folder, self.rng, self.log, self.deep)
+        self.store = Database(self.folder, self.rng, self.log, self.deep, self.keyspaces)
         self._hit = False  # a call failed since the last open
         self._uncertain = False
         self._armed_for = -1  # operations until the armed call is given up; below 0 none is armed
@@ -319,7 +332,7 @@ class Session:
         except lsmkv.Error as error:
             self._raised(("reopen",), error)
             self.control.disarm()
-            self.store.db = lsmkv.open(self.folder, **self.store.options)
+            self.store.db = self.store.open(self.folder, **self.store.options)
         self.model.reopen()
         if self._uncertain or self._hit:
             self.control.disarm()
@@ -333,14 +346,14 @@ class Session:
 
 def session(
     folder: str, book: str, seed: str, count: int, log: bool, deep: bool, kill: dict[str, Any] | None, close: bool,
-    slack: int | None, known: list[str],
+    slack: int | None, known: list[str], keyspaces: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """A job of the lab: `count` operations, then a close or just the end. `kill` arms a call to kill the process."""
     control = arm(folder, kill)
     replay.SLACK = replay.SLACK if slack is None else slack
-    this = Session(Path(folder), Path(book), control, random.Random(seed), log, deep)
+    this = Session(Path(folder), Path(book), control, random.Random(seed), log, deep, keyspaces)
     this.kills = kill is not None
-    this.run(Operations(seed, map(bytes.fromhex, known)).operations(count))
+    this.run(Operations(seed, map(bytes.fromhex, known), keyspaces).operations(count))
     levels = sum(map(bool, this.store.db._versions.default.current.levels))
     if close:
         this.store.close()
@@ -348,31 +361,36 @@ def session(
     return {"problems": this.problems, "counts": dict(this.counts), "levels": levels}
 
 
-def settle_session(folder: str, book: str, seed: str, log: bool, deep: bool, slack: int | None) -> dict[str, Any]:
+def settle_session(
+    folder: str, book: str, seed: str, log: bool, deep: bool, slack: int | None, keyspaces: int = 0
+) -> dict[str, Any]:
     """A job of the lab: opens the database with other options, compares it with the oracle, and lets both go on."""
     arm(folder, None)
     replay.SLACK = replay.SLACK if slack is None else slack
     rng = random.Random(f"{seed}/settle")
     entries = oracle.read(Path(book))
     judge = oracle.settle_failed if any(entry.status == oracle.FAILED for entry in entries) else oracle.settle
-    with lsmkv.open(folder, **draw(rng, deep, wal=["mmap", "write", None])) as db:
+    with open_spread(folder, keyspaces=keyspaces, **draw(rng, deep, wal=["mmap", "write", None])) as db:
         found = contents(db)
     problems = (judge if log else oracle.settle_prefix)(entries, found).problems
     oracle.restart(Path(book), found)
     return {"problems": problems, "entries": len(found)}
 
 
-def repair_copy(folder: str, book: str, seed: str) -> list[str]:
-    """A job of the lab: what a repair makes of a copy, with and without CURRENT, is what the database holds."""
+def repair_copy(folder: str, book: str, seed: str, keyspaces: int = 0) -> list[str]:
+    """A job of the lab: what a repair makes of a copy, with and without CURRENT, is what the database holds.
+
+    Without CURRENT a keyspace that has no table loses its name.
+    """
     arm(folder, None)
     wanted = oracle.settled_state(Path(book))
     copy = Path(folder).with_name("repaired")
     shutil.copytree(folder, copy)
     try:
-        if random.Random(seed).random() < 0.5:
+        if random.Random(seed).random() < 0.5 and not keyspaces:
             os.unlink(copy / "CURRENT")
         problems = [f"repair: {loss}" for loss in lsmkv.repair(copy).losses]
-        with lsmkv.open(copy) as db:
+        with open_spread(copy, keyspaces=keyspaces) as db:
             found = contents(db)
         if found != wanted:
             problems.append(f"repair: {oracle.difference(found, wanted)}")
@@ -389,12 +407,16 @@ class Failed(AssertionError):
 
 
 class Stream:
-    """The sessions of one seed, from an empty database or from one that holds `start` already."""
+    """The sessions of one seed, from an empty database or from one that holds `start` already. Its keys are spread over
+    `keyspaces` besides the default one.
+    """
 
-    def __init__(self, lab: Any, folder: Path, seed: int | str, start: Mapping[bytes, bytes] | None = None) -> None:
+    def __init__(
+        self, lab: Any, folder: Path, seed: int | str, start: Mapping[bytes, bytes] | None = None, keyspaces: int = 0
+    ) -> None:
         self._lab, self._folder, self._seed = lab, folder, seed
         self._known = [key.hex() for key in start or ()]
-        self._place = {"folder": str(folder / "db"), "book": str(folder / "book")}
+        self._place: dict[str, Any] = {"folder": str(folder / "db"), "book": str(folder / "book"), "keyspaces": keyspaces}
         # Half of the streams keep a tree of the smallest files, which grows over many sessions.
         self._deep = random.Random(seed).random() < 0.5
         self.counts = dict.fromkeys(["sessions", "on seven levels", "operations", "faults", "kills", "repairs"], 0)
@@ -450,10 +472,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", default="0")
     parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument("--keyspaces", type=int, default=0)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="lsmkv-"))
     with Lab() as lab:
-        stream = Stream(lab, folder / "stream", given.seed)
+        stream = Stream(lab, folder / "stream", given.seed, keyspaces=given.keyspaces)
         try:
             stream.run(given.sessions)
         except Failed as error:

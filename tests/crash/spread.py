@@ -47,10 +47,18 @@ class SpreadDB:
     def multi_get(self, keys: list[bytes]) -> list[Any]:
         return [self.get(key) for key in keys]
 
-    def items(self, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        with self.db.snapshot() as snapshot:
-            views = [snapshot.keyspace(space).items(reverse=reverse) for space in self._spaces]
-            yield from heapq.merge(*views, reverse=reverse)
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.home(key)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._spaces))
+
+    def items(self, start: bytes | None = None, stop: bytes | None = None, **bounds: Any) -> Iterator[tuple[bytes, bytes]]:
+        with self.snapshot() as snapshot:
+            yield from snapshot.items(start, stop, **bounds)
+
+    def snapshot(self) -> SpreadSnapshot:
+        return SpreadSnapshot(self, self.db.snapshot())
 
     def ttl(self, key: bytes) -> float | None:
         return self.home(key).ttl(key)
@@ -65,15 +73,19 @@ class SpreadDB:
         with self.write_batch(sync=sync) as batch:
             batch.delete_range(start, stop)
 
+    def clear(self) -> None:
+        with self.write_batch() as batch:
+            batch.delete_range(b"", b"\xff" * 1000)
+
     def write_batch(self, *, sync: bool | None = None) -> SpreadBatch:
         return SpreadBatch(self, self.db.write_batch(sync=sync))
 
     def transaction(self) -> SpreadTransaction:
         return SpreadTransaction(self, self.db.transaction())
 
-    def compact_range(self, wait: bool = True) -> None:
+    def compact_range(self, start: bytes | None = None, stop: bytes | None = None, *, wait: bool = True) -> None:
         for space in self._spaces:
-            space.compact_range(wait=wait)
+            space.compact_range(start, stop, wait=wait)
 
     def churn(self) -> None:
         """Creates a keyspace, writes to it, and drops it."""
@@ -113,5 +125,30 @@ class SpreadTransaction(SpreadBatch):
     def get(self, key: bytes) -> bytes | None:
         return self._batch.get(key, keyspace=self._spread.home(key))
 
+    def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
     def commit(self, *, sync: bool | None = None) -> None:
         self._batch.commit(sync=sync)
+
+
+class SpreadSnapshot:
+    def __init__(self, spread: SpreadDB, snapshot: Any) -> None:
+        self._spread = spread
+        self._snapshot = snapshot
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._snapshot.close()
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._snapshot.keyspace(self._spread.home(key)).get(key)
+
+    def items(self, start: bytes | None = None, stop: bytes | None = None, **bounds: Any) -> Iterator[tuple[bytes, bytes]]:
+        views = [self._snapshot.keyspace(space).items(start, stop, **bounds) for space in self._spread.spaces]
+        return heapq.merge(*views, reverse=bounds.get("reverse", False))

@@ -11,15 +11,15 @@ from . import oracle
 from .randomized import Failed, Stream
 
 SHARDS = shards(100)
-SESSIONS = share(50, 5000, SHARDS)
-SESSIONS_PER_STREAM = 25
+SESSIONS = share(40, 5000, SHARDS)
+SESSIONS_PER_STREAM = 20
 
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("shard", SHARDS)
 def test_everything_at_random(lab, folder, shard):
     for number in range(-(-SESSIONS // SESSIONS_PER_STREAM)):
-        stream = Stream(lab, folder / str(number), f"everything/{shard}/{number}")
+        stream = Stream(lab, folder / str(number), f"everything/{shard}/{number}", keyspaces=number % 2 * 3)
         stream.run(min(SESSIONS_PER_STREAM, SESSIONS - number * SESSIONS_PER_STREAM))
         figure("everything at random", "0 wrong answers, 0 lost, 0 failed opens", **stream.counts)
 
