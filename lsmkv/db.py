@@ -94,6 +94,7 @@ class DB(KeyspaceCalls):
             upgrade = partial(keyspace_changes.upgrade, self._scheduler, self._logs)
             engine.on_upgrade = partial(uninterruptible, upgrade)
             engine.on_large_value = partial(uninterruptible, versions.new_value_log, defer_interrupt=True)
+            engine.on_streamed_value = partial(uninterruptible, versions.new_streamed_value_log)
 
     # Identity ----------------------------------------------------------------------------------------------
 
@@ -219,9 +220,8 @@ class DB(KeyspaceCalls):
             tree.live.set_shadow_period(round(1 / ratio) if ratio else 0)
             ttl = tree.options.default_ttl
             self._engine.set_default_ttl(tree.live, 0 if ttl is None else ttl_milliseconds(ttl))
-            threshold = tree.options.large_value_threshold
-            compression = 1 if tree.options.large_value_compression == "lz4" else 0
-            self._engine.set_large_value(tree.live, NEVER if threshold is None else threshold, compression)
+            threshold, compression = tree.options.large_values or (NEVER, 0)
+            self._engine.set_large_value(tree.live, threshold, compression)
 
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:
         """Create a second database at `dest` with the current state. Tables are hard links where possible.

@@ -220,7 +220,8 @@ def last_value(path):
 
 def test_an_unsynced_record_without_its_value_is_a_torn_tail(path, tmp_path):
     with big(path) as db:
-        db.put(b"a", value(1), sync=True)
+        db.put(b"a", value(1))
+        db.sync()
         db.put(b"b", value(2))
         db.put(b"c", b"small")
         copy = crash(path, tmp_path)
@@ -235,7 +236,8 @@ def test_an_unsynced_record_without_its_value_is_a_torn_tail(path, tmp_path):
 
 def test_an_unsynced_record_with_a_damaged_value_is_a_torn_tail(path, tmp_path):
     with big(path) as db:
-        db.put(b"a", value(1), sync=True)
+        db.put(b"a", value(1))
+        db.sync()
         db.put(b"b", value(2))
         copy = crash(path, tmp_path)
     file, size = last_value(copy)
@@ -251,7 +253,8 @@ def test_an_unsynced_record_with_a_damaged_value_is_a_torn_tail(path, tmp_path):
 def test_a_synced_record_without_its_value_is_corruption(path, tmp_path):
     with big(path) as db:
         db.put(b"a", value(1))
-        db.put(b"b", value(2), sync=True)
+        db.put(b"b", value(2))
+        db.sync()
         copy = crash(path, tmp_path)
     file, size = last_value(copy)
     os.truncate(file, size - 100)
@@ -632,8 +635,9 @@ def test_repair_saves_the_values_of_the_other_value_logs(path, manifest):
 def test_repair_leaves_operations_out_whose_values_are_missing(path, tmp_path):
     with big(path) as db:
         db.put(b"a", b"small")
-        db.put(b"b", value(1), sync=True)
+        db.put(b"b", value(1))
         db.put(b"c", b"small")
+        db.sync()
         copy = crash(path, tmp_path)
     os.unlink(last_value(copy)[0])
     with pytest.raises(lsmkv.CorruptionError):
