@@ -91,6 +91,7 @@ class DB(KeyspaceCalls):
             upgrade = partial(keyspace_changes.upgrade, self._scheduler, self._logs)
             engine.on_upgrade = partial(uninterruptible, upgrade)
             engine.on_large_value = partial(uninterruptible, versions.new_value_log, defer_interrupt=True)
+            engine.on_streamed_value = partial(uninterruptible, versions.new_streamed_value_log)
 
     # Identity ----------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Scannable(Protocol):
         prefix: Key | None = None,
         include_key: bool = True,
         include_value: bool = True,
+        copy: bool = True,
     ) -> Iterator[Any]: ...
 
 
@@ -55,9 +56,10 @@ class _View(Generic[T]):
     _keys = True
     _values = True
 
-    def __init__(self, source: Scannable, span: Span) -> None:
+    def __init__(self, source: Scannable, span: Span, **options: Any) -> None:
         self._source = source
         self._span = span
+        self._options = options
 
     def _scan(self, span: Span, *, keys: bool, values: bool) -> Iterator[Any]:
         return self._source.iterator(
@@ -67,6 +69,7 @@ class _View(Generic[T]):
             reverse=span.reverse,
             include_key=keys,
             include_value=values,
+            **self._options,
         )
 
     def __iter__(self) -> Iterator[T]:
@@ -150,16 +153,18 @@ class OrderedMapping:
         *,
         prefix: Key | None = None,
         reverse: bool = False,
+        copy: bool = True,
     ) -> ValuesView:
         """Return a view of the values from `start` up to, not including, `stop`, in key order.
 
         `prefix` limits it to keys that begin with it, `reverse` turns the order. Iterating it again starts a new scan.
+        With `copy=False` values are memoryviews, as those of `get`.
 
         >>> db.put(b"ada", b"1815")
         >>> list(db.values(prefix=b"a"))
         [b'1815']
         """
-        return ValuesView(self, Span(start, stop, prefix, reverse))
+        return ValuesView(self, Span(start, stop, prefix, reverse), copy=copy)
 
     def items(
         self: Scannable,
@@ -168,16 +173,18 @@ class OrderedMapping:
         *,
         prefix: Key | None = None,
         reverse: bool = False,
+        copy: bool = True,
     ) -> ItemsView:
         """Return a view of the key-value pairs from `start` up to, not including, `stop`, in key order.
 
         `prefix` limits it to keys that begin with it, `reverse` turns the order. Iterating it again starts a new scan.
+        With `copy=False` values are memoryviews, as those of `get`.
 
         >>> db.put(b"ada", b"1815")
         >>> list(db.items(reverse=True))
         [(b'ada', b'1815')]
         """
-        return ItemsView(self, Span(start, stop, prefix, reverse))
+        return ItemsView(self, Span(start, stop, prefix, reverse), copy=copy)
 
     def __iter__(self: Scannable) -> Iterator[bytes]:
         return self.iterator(include_value=False)

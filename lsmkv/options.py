@@ -99,6 +99,17 @@ class Options:
         return min(LARGEST_ROW_SHARE, self.block_cache_size // 16)
 
     @property
+    def large_values(self) -> tuple[int, int] | None:
+        """The threshold of large values and the number of their compression, or None.
+
+        >>> lsmkv.Options(large_value_threshold=4096).large_values
+        (4096, 0)
+        """
+        if self.large_value_threshold is None:
+            return None
+        return self.large_value_threshold, 1 if self.large_value_compression == "lz4" else 0
+
+    @property
     def block_bytes(self) -> int:
         """The bytes of `block_cache_size` that remain for blocks.
 

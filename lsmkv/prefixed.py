@@ -504,6 +504,7 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         include_key: bool = True,
         include_value: bool = True,
         fill_cache: bool = True,
+        copy: bool = True,
     ) -> Iterator[Any]:
         """Return an iterator over the keys with the prefix. Parameters and steps are those of `DB.iterator`.
 
@@ -521,6 +522,7 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
             include_key=include_key,
             include_value=include_value,
             fill_cache=fill_cache,
+            copy=copy,
         )
         return PrefixedIterator(inner, self.prefix, include_key, include_value)
 

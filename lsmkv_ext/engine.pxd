@@ -99,6 +99,7 @@ cdef class Engine:
     cdef public object release_reserve  # (): frees the disk space set aside; returns whether there was any
     cdef public object refill_reserve   # (): sets space aside again if there is any, and calls set_reserve_used
     cdef public object on_large_value   # (): returns a new ValueWriter, whose name is durable; the caller holds the turn
+    cdef public object on_streamed_value    # (): the same for one value of its own; the caller holds no turn
     cdef public object on_upgrade       # (): gives the database the latest format and sets `takes_expiries`
     cdef WriteCounters writes
     cdef WriterTurn turn

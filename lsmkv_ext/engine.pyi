@@ -30,6 +30,7 @@ class Engine:
     release_reserve: Callable[[], bool] | None
     refill_reserve: Callable[[], object] | None
     on_large_value: Callable[[], ValueWriter] | None
+    on_streamed_value: Callable[[], ValueWriter] | None
     on_upgrade: Callable[[], object] | None
     takes_expiries: bool
     def __new__(cls, path: str, seed: int) -> Self: ...

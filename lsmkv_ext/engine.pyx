@@ -356,6 +356,7 @@ cdef class Engine:
         self.next_old_logs = None
         self.on_full = None
         self.on_large_value = None
+        self.on_streamed_value = None
         self.on_refused = None
         self.release_reserve = None
         self.refill_reserve = None

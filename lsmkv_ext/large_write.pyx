@@ -10,7 +10,10 @@ from lsmkv_ext.port.section cimport section_enter, section_leave
 from lsmkv_ext.port.status cimport ST_OK, Status, raise_status, status_clear
 from lsmkv_ext.tree cimport refuse_dropped
 from lsmkv_ext.values.format cimport ValuePointer, pointer_encode, value_padded
-from lsmkv_ext.values.writer cimport ValueWriter, value_append
+from lsmkv_ext.values.writer cimport ValueWriter, read_exactly, value_append
+
+cdef enum:
+    SHORTEST_STREAM = 1 << 20   # bytes; a shorter value is read first
 
 
 cdef int begin(Engine engine, uint64_t footprint, int sync) except -1:
@@ -103,9 +106,12 @@ cdef int write_pointers(Engine engine, WriteBatch batch, uint64_t* logged) excep
 
 cdef int put_large(Engine engine, Tree tree, const char* key, size_t klen, const char* value, size_t vlen, uint64_t expiry,
                    int sync, Seen seen) except -1:
-    cdef WriteBatch batch = WriteBatch()
+    cdef WriteBatch batch
     cdef uint64_t hash
     cdef uint64_t logged = 0
+    if vlen < LARGE_BATCH and wants_sync(engine, sync):
+        return engine.write_one(tree, OP_PUT, key, klen, value, vlen, expiry, sync, seen)      # one sync instead of two
+    batch = WriteBatch()
     begin(engine, klen + vlen, sync)
     try:
         hash = xxh3(key, klen, engine.seed)
@@ -131,6 +137,8 @@ cdef int put_large(Engine engine, Tree tree, const char* key, size_t klen, const
 cdef int write_large(Engine engine, const BatchC* b, int sync, WriteCondition condition) except -1:
     cdef WriteBatch expiring, batch
     cdef uint64_t logged = 0
+    if b.used < LARGE_BATCH and wants_sync(engine, sync):
+        return engine.write_payload(b, sync, condition)     # one sync instead of two
     if engine.default_ttls:
         expiring = engine.with_default_expiries(b)
         b = &expiring.b
@@ -146,6 +154,49 @@ cdef int write_large(Engine engine, const BatchC* b, int sync, WriteCondition co
     finally:
         end(engine)
     engine.count_batch(b)
+    if wants_sync(engine, sync):
+        engine.sync_to(logged)
+    return 1
+
+
+cdef int put_file(Engine engine, Tree tree, bytes key, object file, uint64_t length, uint64_t expiry, int sync) except -1:
+    cdef bytes value
+    cdef ValueWriter values
+    if length >= SHORTEST_STREAM and length >= tree.large_value:
+        if not engine.takes_expiries:
+            engine.allow_expiries()
+        engine.check_writable()
+        values = engine.on_streamed_value()
+        value = values.stream(file, length, tree.value_compression)
+        values.sync()
+        return put_streamed(engine, tree, key, values, value, length, expiry, sync)
+    value = read_exactly(file, length)
+    engine.check_writable()
+    return put_value(engine, tree, key, len(key), value, length, expiry, sync)
+
+
+cdef int put_streamed(Engine engine, Tree tree, bytes key, ValueWriter values, bytes pointer, uint64_t length, uint64_t expiry,
+                      int sync) except -1:
+    """Writes the put of a value that is on disk."""
+    cdef WriteBatch batch = WriteBatch()
+    cdef uint64_t logged = 0
+    batch_add(&batch.b, tree.keyspace, OP_PUT_POINTER, key, len(key), pointer + values.log.identity.to_bytes(8, "little"), LOGGED_POINTER, expiry)
+    begin(engine, len(key) + length, sync)
+    try:
+        engine.check_writable()
+        if tree.state is None:
+            refuse_dropped()
+        tree.active.hold(values.log)
+        engine.check_writable()
+        engine.apply_payload(&batch.b, False, &logged)
+        if engine.value_capacity != <uint64_t>-1:
+            # Recovery reads the values of all unsynced records: so many bytes in them are full memtables.
+            engine.buffered += <uint64_t>(<double>engine.capacity * length / engine.value_capacity)
+    finally:
+        end(engine)
+    engine.writes.value_log_bytes += values.c.offset
+    engine.writes.puts += 1
+    engine.writes.bytes_written += len(key) + length
     if wants_sync(engine, sync):
         engine.sync_to(logged)
     return 1

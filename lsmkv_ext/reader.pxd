@@ -25,6 +25,7 @@ cdef enum ValueForm:
     AS_BYTES = 0
     AS_VIEW = 1                 # a memoryview of the file; bytes if it is compressed
     NOT_READ = 2                # True
+    AS_FILE = 3                 # a file object; bytes if it is not in a value log
 
 
 # The value or `default`. `row_key` is the key as an object that the row cache may keep, or None. `expiry` gets that of the value,

@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -19,6 +19,7 @@ class Reader(Dependent):
         expect: str | None = None,
         copy: bool = True,
     ) -> Any: ...
+    def open_value(self, key: Buffer) -> BinaryIO: ...
     def __getitem__(self, key: Buffer, /) -> bytes: ...
     def __contains__(self, key: object, /) -> bool: ...
     def multi_get(self, keys: Iterable[Buffer], default: Any = None) -> list[Any]: ...
@@ -36,6 +37,7 @@ class Reader(Dependent):
         include_key: bool = True,
         include_value: bool = True,
         fill_cache: bool = True,
+        copy: bool = True,
     ) -> Iterator: ...
     def cursor(
         self,

@@ -1,3 +1,5 @@
+import io
+
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,13 +22,13 @@ from lsmkv_ext.read.iterator cimport Iterator, new_iterator
 from lsmkv_ext.read.lookup cimport (
     ABSENT, FOUND, POINTED, Lookup, prefetch_lookup, probe_many, probe_memtables, probe_tables,
 )
-from lsmkv_ext.read.read_state cimport raise_read, read_state_drain, value_log_object
-from lsmkv_ext.read.values cimport find_value, read_value
+from lsmkv_ext.read.read_state cimport raise_read, read_state_drain
+from lsmkv_ext.read.values cimport find_value, read_value, view_of_pointer
 from lsmkv_ext.table.reader cimport ReadContext, table_unpin
 from lsmkv_ext.tree cimport refuse_dropped
 from lsmkv_ext.values.format cimport VALUE_STORED, ValuePointer
-from lsmkv_ext.values.reader cimport ValueLogC
-from lsmkv_ext.values.view cimport value_view
+from lsmkv_ext.values.file cimport open_value_file
+from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
 
 from lsmkv_ext.errors import ClosedError, KeyspaceError
 
@@ -51,17 +53,6 @@ cdef int count_disk(HandleC* handle, const ReadContext* rc) noexcept:
 
 # --- one key ---------------------------------------------------------------------------------------------------------------
 
-cdef object value_view_of(Reader self, ReadState state, uint64_t number, const ValuePointer* p):
-    """A memoryview of a value that lies within its value log, which it holds. A close in between changes nothing."""
-    cdef Status st
-    cdef object view
-    status_clear(&st)
-    view = value_view(value_log_object(state, number), p, &st)
-    if st.code != ST_OK:
-        raise_read(state, &st, self.tree.path)
-    return memoryview(view)
-
-
 cdef object pointed_value(Reader self, ReadState state, const Lookup* q, int form):
     """The value that an entry points to. Releases the GIL; the caller holds the state."""
     cdef ReadContext rc
@@ -76,7 +67,9 @@ cdef object pointed_value(Reader self, ReadState state, const Lookup* q, int for
     status_clear(&st)
     log = find_value(&state.c, q.pointer, &p, &st)
     if log != NULL and form == AS_VIEW and p.compression == VALUE_STORED and p.raw:
-        return value_view_of(self, state, p.number, &p)
+        return view_of_pointer(state, q.pointer)
+    if log != NULL and form == AS_FILE:
+        return open_value_file(<ValueLog>log.owner, &p)
     if log != NULL:
         value = PyBytes_FromStringAndSize(NULL, p.raw)
         self.handle.inflight += 1
@@ -310,6 +303,22 @@ cdef class Reader(Dependent):
             return default
         return found if isinstance(found, memoryview) else memoryview(found)
 
+    def open_value(self, key):
+        """Return the value of `key` as a binary file object, with `read` and `seek`.
+
+        A value in a value log is read and checked in chunks of 64 KiB, whatever its size. The file keeps it on disk, even
+        if the key is overwritten. Raises `KeyError` if the key is missing, and as `get` does.
+
+        >>> db.put(b"ada", b"1815")
+        >>> with db.open_value(b"ada") as file:
+        ...     file.seek(2), file.read()
+        (2, b'15')
+        """
+        cdef object found = lookup(self, key, MISSING, True, False, AS_FILE)
+        if found is MISSING:
+            raise KeyError(key)
+        return io.BytesIO(found) if isinstance(found, bytes) else found
+
     def __getitem__(self, key):
         cdef object value = lookup(self, key, MISSING, True, False)
         if value is MISSING:
@@ -365,12 +374,13 @@ cdef class Reader(Dependent):
         return 0
 
     def iterator(self, *, bint reverse=False, start=None, stop=None, bint include_start=True, bint include_stop=False,
-                 prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True):
+                 prefix=None, bint include_key=True, bint include_value=True, bint fill_cache=True, bint copy=True):
         """Return an `Iterator` over the keys in [start, stop) in key order; None is the first or last key.
 
         `include_start` and `include_stop` change which bounds belong to the range, `prefix` narrows it to the keys with
         that prefix, and `reverse` walks it from the end. Items are (key, value), or the key or value alone without
-        `include_value` or `include_key`. `fill_cache=False` keeps a long scan out of the block cache.
+        `include_value` or `include_key`. `fill_cache=False` keeps a long scan out of the block cache. With `copy=False`
+        values are memoryviews, as those of `get`.
 
         It sees the state at this call; later writes do not show. It keeps the files it reads on disk until it is closed
         or collected.
@@ -382,7 +392,8 @@ cdef class Reader(Dependent):
         cdef uint64_t snapshot = 0
         cdef Iterator it
         self.report_seek_debt()
-        it = new_iterator(start, stop, include_start, include_stop, prefix, reverse, include_key, include_value, fill_cache)
+        it = new_iterator(start, stop, include_start, include_stop, prefix, reverse, include_key, include_value, fill_cache,
+                          copy)
         it.attach(self, self.open_state(&snapshot), snapshot, self.held_now)
         return it
 

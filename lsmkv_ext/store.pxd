@@ -14,5 +14,6 @@ cdef class Store(Reader):
     cdef Engine engine
     cdef int check_writable(self) except -1
     cdef int write_op(self, int op, object key, object value, uint64_t expiry, int sync) except -1
+    cdef int put_from(self, object key, object file, object length, uint64_t expiry, int sync) except -1
     # The expiry of a put that asks for none; 0: none. The tree is not None.
     cdef uint64_t default_expiry(self) noexcept

@@ -6,6 +6,7 @@ from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.reader import Reader
 from lsmkv_ext.tree import Tree
+from lsmkv_ext.values.writer import SupportsRead
 
 @disjoint_base
 class Store(Reader):
@@ -28,11 +29,12 @@ class Store(Reader):
     def put(
         self,
         key: Buffer,
-        value: Buffer,
+        value: Buffer | SupportsRead,
         *,
         sync: bool | None = None,
         ttl: float | timedelta | None = None,
         expire_at: float | datetime | None = None,
+        length: int | None = None,
     ) -> None: ...
     def delete(self, key: Buffer, *, sync: bool | None = None) -> None: ...
     def delete_range(self, start: Buffer, stop: Buffer, *, sync: bool | None = None) -> None: ...

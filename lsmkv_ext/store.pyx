@@ -1,3 +1,5 @@
+from operator import index
+
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
@@ -5,7 +7,7 @@ from libc.stdint cimport uint64_t
 from lsmkv_ext.batch cimport OP_DELETE, OP_DELETE_RANGE, OP_PUT, WriteBatch, batch_add, checked_key, refuse_key, refuse_value
 from lsmkv_ext.engine cimport sync_wish
 from lsmkv_ext.entry cimport expiry_from
-from lsmkv_ext.large_write cimport put_value, write_batch
+from lsmkv_ext.large_write cimport put_file, put_value, write_batch
 from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport get_bytes_view
 from lsmkv_ext.port.handle cimport handle_check, handle_unref
@@ -118,7 +120,17 @@ cdef class Store(Reader):
         finally:
             PyBuffer_Release(&vb)
 
-    def put(self, key, value, *, sync=None, ttl=None, expire_at=None):
+    cdef int put_from(self, object key, object file, object length, uint64_t expiry, int sync) except -1:
+        cdef bytes k = checked_key(key)
+        cdef Py_ssize_t n = index(length)
+        if n < 0:
+            raise ValueError("the length is negative")
+        if n > MAX_VALUE:
+            refuse_value(n)
+        self.check_writable()
+        return put_file(self.engine, self.tree, k, file, n, expiry or self.default_expiry(), sync)
+
+    def put(self, key, value, *, sync=None, ttl=None, expire_at=None, length=None):
         """Set `key` to `value`.
 
         With `ttl` (seconds or timedelta) the entry expires that long after this call; with `expire_at` (seconds since 1970
@@ -127,6 +139,9 @@ cdef class Store(Reader):
 
         With `sync=True` it returns once the write survives a power cut, with `sync=False` once it survives the death of
         the process. None means the option `sync`.
+
+        With `length` the value is the next so many bytes of a binary file object. A large one goes to a value log (option
+        `large_value_threshold`) piece by piece, in little memory.
 
         Raises `ReadOnlyError` if the database is read-only, `ValueError` if the key exceeds 65535 bytes, the value 1 GiB,
         or a TTL is not above 0, and `IOError` if the disk fails.
@@ -140,6 +155,9 @@ cdef class Store(Reader):
         cdef uint64_t expiry = 0
         if ttl is not None or expire_at is not None:
             expiry = expiry_from(ttl, expire_at, &self.handle.clock)
+        if length is not None:
+            self.put_from(key, value, length, expiry, wish)
+            return
         self.check_writable()
         if PyBytes_CheckExact(key) and PyBytes_CheckExact(value):
             klen = PyBytes_GET_SIZE(key)

@@ -39,7 +39,7 @@ def _flush(
         for tree, memtables in waiting.items():
             if all(memtable.empty for memtable in memtables):
                 continue
-            outcome = jobs_of(tree).write_memtables(memtables, keep_deletes=keep_deletes)
+            outcome = jobs_of(tree).flush(memtables, keep_deletes)
             tables += open_outputs(versions, outcome["outputs"], outputs)
             outcomes.append(outcome)
             edits.append(TreeEdit(keyspace=tree.keyspace, added=tuple((0, f) for f in outcome["outputs"])))

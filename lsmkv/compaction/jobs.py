@@ -59,13 +59,26 @@ class Jobs:
         """Runs the job of a flush without committing its table, which goes to `directory` if given."""
         return self._write_l0(list(memtables), directory or self.versions.directory, keep_deletes)
 
+    def flush(self, memtables: Sequence[Memtable], keep_deletes: bool) -> dict[str, Any]:
+        """The same with large values in a value log. A synced put has left them in the log and the memtable."""
+        return self._write_l0(list(memtables), self.versions.directory, keep_deletes, self._large_values())
+
+    def _large_values(self) -> tuple[int, int] | None:
+        return self.tree.options.large_values if self.versions.state.format_version >= 2 else None
+
     def merge_l0(self, files: Sequence[TableMeta]) -> dict[str, Any]:
         """Merges `files`, adjacent in L0 and newest first, into one table of L0, without committing it."""
         return self._write_l0(self.tree.tables_of(files), self.versions.directory)
 
-    def _write_l0(self, inputs: list[Any], directory: str, keep_deletes: bool = True) -> dict[str, Any]:
+    def _write_l0(
+        self,
+        inputs: list[Any],
+        directory: str,
+        keep_deletes: bool = True,
+        large_values: tuple[int, int] | None = None,
+    ) -> dict[str, Any]:
         options = self._table_options(self.tree.options, self.tree.current, 0, None)
-        options["directory"] = directory
+        options.update(directory=directory, large_values=large_values)
         options["now"] = self.versions.judge_time(any(each.expiring for each in inputs))
         return self.running.run(Job(inputs, single_output=True, below=None if keep_deletes else [], **options))
 
@@ -196,6 +209,7 @@ class Jobs:
             drop_filter_if_bottom=options.optimize_filters_for_hits is True,
             now=versions.judge_time(any(f.expiring for f in (*plan.upper, *lower))),
             collect=collect,
+            large_values=self._large_values(),
             **self._table_options(options, version, level, plan.span),
         )
         return lambda start, stop: make(start=start, stop=stop)

@@ -69,11 +69,11 @@ class StoredTree:
 
     def tune(self, options: Options) -> None:
         """Applies the options of the keyspace to what is in memory."""
-        ratio, ttl, threshold = options.filter_shadow_ratio, options.default_ttl, options.large_value_threshold
-        compression = 1 if options.large_value_compression == "lz4" else 0
+        ratio, ttl = options.filter_shadow_ratio, options.default_ttl
+        threshold, compression = options.large_values or (NEVER, 0)
         self.live.set_shadow_period(round(1 / ratio) if ratio else 0)
         self.versions.engine.set_default_ttl(self.live, 0 if ttl is None else ttl_milliseconds(ttl))
-        self.versions.engine.set_large_value(self.live, NEVER if threshold is None else threshold, compression)
+        self.versions.engine.set_large_value(self.live, threshold, compression)
 
     @property
     def dropped(self) -> bool:

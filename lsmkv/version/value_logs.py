@@ -61,11 +61,16 @@ class ValueLogs:
 
     def create(self, number: int) -> ValueWriter:
         """A new value log. The caller makes its name durable."""
+        writer = self.create_sealed(number)
+        self._arriving = number
+        self._writers[number] = writer
+        return writer
+
+    def create_sealed(self, number: int) -> ValueWriter:
+        """A new value log for one value. The caller syncs it before anything points into it."""
         writer = ValueWriter(filenames.value_log_path(self.directory, number), number, self._fds)
         writer.log.report_release(self._released)
         self._open[number] = writer.log
-        self._arriving = number
-        self._writers[number] = writer
         return writer
 
     def arrived(self) -> None:

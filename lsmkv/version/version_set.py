@@ -179,6 +179,12 @@ class VersionSet:
         self.sync_directory()
         return writer
 
+    def new_streamed_value_log(self) -> ValueWriter:
+        """A value log for one value. Its name is durable."""
+        writer = self.values.create_sealed(self.numbers.next())
+        self.sync_directory()
+        return writer
+
     def judge_time(self, expiring: bool) -> int:
         """The time by which a job or a plan judges expiries; 0 if its inputs have none."""
         return self.engine.now() if expiring else 0

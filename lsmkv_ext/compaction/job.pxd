@@ -48,6 +48,8 @@ ctypedef struct JobC:
     Py_ssize_t n_value_logs
     const uint64_t* collected   # numbers of the value logs whose values are copied to a new one; borrowed
     Py_ssize_t n_collected
+    uint64_t large_value        # values of so many bytes go to a value log; UINT64_MAX: none does
+    int value_compression
     uint64_t now                # entries with an expiry up to it are expired: they become tombstones. 0: none is
     Interval* below             # disjoint, sorted: the key ranges of older tables
     size_t n_below
@@ -63,7 +65,7 @@ ctypedef struct JobC:
     int n_orders
     ReadContext rc
     RangeSweep sweep            # its fragment is the first one not yet written to its end
-    ValueWriterC values         # the new value log, once a value was copied
+    ValueWriterC values         # the new value log, once it has a value
     ValueLogC own               # its number and identity
     BuilderC builder
     bint open                   # an output is open
@@ -82,7 +84,7 @@ ctypedef struct JobC:
     uint64_t expired
     uint64_t expired_bytes      # keys and values of these
     uint64_t bytes_written
-    uint64_t values_copied
+    uint64_t values_copied      # to the new value log
     GrowBuf damaged_values      # uint64_t each: numbers of value logs that have to stay, because a value in them is damaged
     uint64_t filter_build_ns
     uint64_t filter_verify_ns

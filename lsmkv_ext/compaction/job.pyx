@@ -47,7 +47,7 @@ from lsmkv_ext.table.meta cimport meta_free, meta_object
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.values.format cimport ValuePointer, pointer_decode, pointer_encode
 from lsmkv_ext.values.reader cimport ValueLog
-from lsmkv_ext.values.writer cimport value_copy, value_sync, value_writer_close, value_writer_open
+from lsmkv_ext.values.writer cimport value_append, value_copy, value_sync, value_writer_close, value_writer_open
 
 from lsmkv_ext.errors import Error
 
@@ -292,6 +292,23 @@ cdef int copy_value(JobC* j, Entry* e, char* place, Status* st) noexcept nogil:
     return ST_OK
 
 
+cdef int separate_value(JobC* j, Entry* e, char* place, Status* st) noexcept nogil:
+    """Moves the value of an entry to the new value log. The entry gets its pointer, in `place`."""
+    cdef size_t hidden = expiry_size(e.kind)
+    cdef ValuePointer p
+    if j.values.identity == 0 and open_values(j, st) != ST_OK:
+        return st.code
+    if value_append(&j.values, e.value + hidden, e.vlen - hidden, j.value_compression, &p, st) != ST_OK:
+        return st.code
+    memcpy(place, e.value, hidden)
+    pointer_encode(&p, place + hidden)
+    e.value = place
+    e.vlen = hidden + POINTER_SIZE
+    e.kind |= ENTRY_POINTER
+    j.values_copied += 1
+    return ST_OK
+
+
 cdef int add_entry(JobC* j, const Entry* entry, Status* st) noexcept nogil:
     cdef char place[EXPIRY_SIZE + POINTER_SIZE]
     cdef Entry copied
@@ -300,6 +317,11 @@ cdef int add_entry(JobC* j, const Entry* entry, Status* st) noexcept nogil:
         copied = e[0]
         e = &copied
         if copy_value(j, &copied, place, st) != ST_OK:
+            return st.code
+    elif e.vlen >= j.large_value and not e.kind & ENTRY_POINTER and e.vlen - expiry_size(e.kind) >= j.large_value:
+        copied = e[0]
+        e = &copied
+        if separate_value(j, &copied, place, st) != ST_OK:
             return st.code
     if j.open and should_cut(j, e.key, e.klen) and finish_output(j, e.key, e.klen, st) != ST_OK:
         return st.code
@@ -395,7 +417,7 @@ cdef int sync_outputs(JobC* j, Status* st) noexcept nogil:
 cdef int job_run(JobC* j, Status* st) noexcept nogil:
     cdef char path[PATH_SIZE]
     cdef int i
-    if j.n_collected:
+    if j.own.identity:
         j.own.number = lsm_fetch_add64(j.next_number, 1)
     if open_inputs(j, st) == ST_OK and merge_all(j, st) == ST_OK and j.n_outputs:
         sync_outputs(j, st)
@@ -476,14 +498,15 @@ cdef Interval* make_intervals(list ranges) except NULL:
 
 cdef class Job:
     """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of disjoint Tables in key order. With `start`
-    and `stop` it takes only the keys in [start, stop), but still counts whole inputs as read."""
+    and `stop` it takes only the keys in [start, stop), but still counts whole inputs as read. With `large_values`, a threshold and
+    a compression, values of that size go to a new value log."""
 
     def __cinit__(self, inputs, *, directory, FileNumbers numbers not None, uint32_t output_level=0,
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
                   bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
                   uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None,
-                  keyspace=(0, b""), uint64_t now=0, collect=()):
+                  keyspace=(0, b""), uint64_t now=0, collect=(), large_values=None):
         cdef JobC* j = &self.j
         cdef bytes keyspace_name
         cdef int i
@@ -531,10 +554,13 @@ cdef class Job:
         for i, item in enumerate(self.keep[0]):
             self._add_input(i, item)
             j.n_inputs += 1
+        j.large_value = <uint64_t>-1
+        if large_values is not None:
+            j.large_value, j.value_compression = large_values
         self.set_value_logs(collect)
 
     cdef int set_value_logs(self, collect) except -1:
-        """Borrows the value logs of the inputs. With `collect` there is room for the job's own."""
+        """Borrows the value logs of the inputs. There is room for the job's own."""
         cdef JobC* j = &self.j
         cdef ValueLog log
         cdef Py_ssize_t i
@@ -542,7 +568,7 @@ cdef class Job:
         for item in self.keep[0]:
             for source in item if isinstance(item, (list, tuple)) else [item]:
                 held.update((log.number, log) for log in source.value_logs)
-        if not held:
+        if not held and j.large_value == <uint64_t>-1:
             return 0
         logs = [held[number] for number in sorted(held)]
         numbers = array("Q", sorted(set(collect) & held.keys()))
@@ -554,9 +580,9 @@ cdef class Job:
             log = logs[i]
             j.value_logs[i] = log.c
         j.n_value_logs = len(logs)
-        if numbers:
-            j.n_collected = len(numbers)
-            j.collected = <const uint64_t*><size_t>numbers.buffer_info()[0]
+        j.n_collected = len(numbers)
+        j.collected = <const uint64_t*><size_t>numbers.buffer_info()[0]
+        if numbers or j.large_value != <uint64_t>-1:
             j.own.identity = int.from_bytes(os.urandom(8), "little") or 1
             j.value_logs[len(logs)] = &j.own
             j.n_value_logs += 1

@@ -1,4 +1,4 @@
-from libc.errno cimport EBADF, EINTR, EISDIR, ENODEV, ENXIO, errno
+from libc.errno cimport EAGAIN, EBADF, EINTR, EISDIR, ENODEV, ENXIO, errno
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open" (const char* path, int flags, ...)
@@ -19,6 +19,15 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from "<sys/uio.h>" nogil:
     ssize_t preadv(int fd, const iovec* pieces, int n, long offset)
     ssize_t pwritev(int fd, const iovec* pieces, int n, long offset)
+    ssize_t preadv2(int fd, const iovec* pieces, int n, long offset, int flags)
+
+cdef extern from *:
+    """
+    #ifndef RWF_NOWAIT
+    #define RWF_NOWAIT 8
+    #endif
+    """
+    const int RWF_NOWAIT
 
 cdef extern from "<sys/stat.h>" nogil:
     cdef struct stat_t "stat":
@@ -166,6 +175,15 @@ cdef int file_preadv(int fd, iovec* pieces, int n, uint64_t offset, size_t* got)
             break
         got[0] += r
         _advance(&pieces, &n, r)
+    return 0
+
+
+cdef int file_preadv_cached(int fd, iovec* pieces, int n, uint64_t offset, size_t* got) noexcept nogil:
+    cdef ssize_t r = preadv2(fd, pieces, n, <long>offset, RWF_NOWAIT)
+    got[0] = 0
+    if r < 0:
+        return EAGAIN
+    got[0] = r
     return 0
 
 

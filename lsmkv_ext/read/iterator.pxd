@@ -7,6 +7,8 @@ cdef enum Shape:                # of what a step returns
     KEYS
     VALUES
     NOTHING                     # None for each entry
+    VIEW_PAIRS                  # the same with values as memoryviews
+    VIEWS
 
 
 cdef class Iterator(Scan):
@@ -15,6 +17,7 @@ cdef class Iterator(Scan):
     cdef int shape
     cdef bint started           # the first chunk was filled
     cdef object make_item(self, int i)
+    cdef object make_view(self, int i)
     cdef int start(self) except -1
     # Moves over one entry, to larger keys (1) or smaller ones (-1). Returns its index in the chunk, or -1 at the end.
     cdef int step(self, int direction) except -2
@@ -22,4 +25,4 @@ cdef class Iterator(Scan):
 
 # Not attached yet. May run Python code.
 cdef Iterator new_iterator(start, stop, bint include_start, bint include_stop, prefix, bint reverse, bint include_key,
-                           bint include_value, bint fill_cache)
+                           bint include_value, bint fill_cache, bint copy)

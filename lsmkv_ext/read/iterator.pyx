@@ -6,7 +6,9 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from lsmkv_ext.port.bytes_like cimport as_bytes
 from lsmkv_ext.port.handle cimport handle_check
 from lsmkv_ext.port.status cimport ST_OK
-from lsmkv_ext.read.scan cimport check_again, item_key, item_value
+from lsmkv_ext.read.read_state cimport ReadState
+from lsmkv_ext.read.scan cimport POINTER_ITEM, ChunkItem, check_again, item_key, item_value
+from lsmkv_ext.read.values cimport view_of_pointer
 
 
 @cython.no_gc_clear
@@ -34,7 +36,12 @@ cdef class Iterator(Scan):
             return item_value(self, i)
         if self.shape == NOTHING:
             return None
+        if self.shape == VIEWS:
+            return self.make_view(i)
         key = item_key(self, i)
+        if self.shape == VIEW_PAIRS:
+            check_again(self)       # making the key may have run a collection
+            return key, self.make_view(i)
         value = item_value(self, i)
         pair = PyTuple_New(2)
         Py_INCREF(key)
@@ -42,6 +49,14 @@ cdef class Iterator(Scan):
         Py_INCREF(value)
         PyTuple_SET_ITEM(pair, 1, value)
         return pair
+
+    cdef object make_view(self, int i):
+        """The value of an item as a memoryview. The scan is open: nothing has run since the last check that could close it."""
+        cdef ChunkItem* item = &self.c.chunk.items[i]
+        cdef ReadState state = self.state
+        if not item.vlen & POINTER_ITEM:
+            return memoryview(item_value(self, i))
+        return view_of_pointer(state, self.c.chunk.data + item.at + item.klen)
 
     cdef int start(self) except -1:
         """Moves to the start of the iteration: the lower bound, or the upper one for a reverse iterator."""
@@ -201,7 +216,7 @@ cdef class Iterator(Scan):
 
 
 cdef Iterator new_iterator(start, stop, bint include_start, bint include_stop, prefix, bint reverse, bint include_key,
-                           bint include_value, bint fill_cache):
+                           bint include_value, bint fill_cache, bint copy):
     cdef Iterator it = Iterator.__new__(Iterator)
     it.configure(start, stop, include_start, include_stop, prefix, include_value, fill_cache)
     it.forward = -1 if reverse else 1
@@ -209,4 +224,7 @@ cdef Iterator new_iterator(start, stop, bint include_start, bint include_stop, p
         it.shape = PAIRS if include_value else KEYS
     else:
         it.shape = VALUES if include_value else NOTHING
+    if include_value and not copy:
+        it.c.keep_pointers = True
+        it.shape = VIEW_PAIRS if include_key else VIEWS
     return it

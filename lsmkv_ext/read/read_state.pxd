@@ -62,7 +62,5 @@ cdef class ReadState:
     cdef void fill_slot(self, TableSlot* slot, TableC* t) noexcept
 
 
-# The object of a value log that the state's memtables or tables hold.
-cdef ValueLog value_log_object(ReadState state, uint64_t number)
 # Raises the exception for a failed read. CorruptionError names the file of the table or value log, others name `path`.
 cdef int raise_read(ReadState state, const Status* st, object path) except -1

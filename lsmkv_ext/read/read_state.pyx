@@ -33,20 +33,6 @@ cdef int raise_read(ReadState state, const Status* st, object path) except -1:
     return raise_status(st, path)
 
 
-cdef ValueLog value_log_object(ReadState state, uint64_t number):
-    cdef ValueLog log
-    for memtable in state.memtables:
-        for log in memtable.value_logs:
-            if log.c.number == number:
-                return log
-    for tables in state.levels:
-        for table in tables:
-            for log in table.value_logs:
-                if log.c.number == number:
-                    return log
-    return None
-
-
 cdef class ReadState:
     """ReadState(memtables newest first, levels): levels[0] newest first, deeper ones sorted by key."""
 

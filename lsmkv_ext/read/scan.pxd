@@ -17,10 +17,13 @@ from lsmkv_ext.read.read_state cimport ReadState, ReadStateC
 from lsmkv_ext.read.tombstones cimport Fragments
 from lsmkv_ext.table.reader cimport ReadContext, TableC
 
+cdef enum:
+    POINTER_ITEM = 0x80000000   # above the size of any value
+
 ctypedef struct ChunkItem:
     size_t at                   # offset of the key in the chunk's data; the value follows it
     uint32_t klen
-    uint32_t vlen
+    uint32_t vlen               # with POINTER_ITEM: the value is a pointer
 
 ctypedef struct Chunk:
     char* data                  # owned
@@ -46,6 +49,7 @@ ctypedef struct ScanC:          # what filling a chunk needs
     Bound lower
     Bound upper
     bint want_value
+    bint keep_pointers          # items get the pointer of a value in a value log, not the value
     ReadContext rc
     Status st
     Chunk chunk

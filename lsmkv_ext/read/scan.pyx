@@ -108,10 +108,13 @@ cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
     cdef ChunkItem* item
     cdef ValueLogC* log = NULL
     cdef ValuePointer pointer
+    cdef uint32_t marked = 0
     if e.kind:
         hidden = expiry_size(e.kind)
         vlen -= hidden
-        if e.kind & ENTRY_POINTER and s.want_value:
+        if e.kind & ENTRY_POINTER and s.keep_pointers:
+            marked = POINTER_ITEM
+        elif e.kind & ENTRY_POINTER and s.want_value:
             log = find_value(s.state, e.value + hidden, &pointer, &s.st)
             if log == NULL:
                 return s.st.code
@@ -134,7 +137,7 @@ cdef inline int append_item(ScanC* s, const Entry* e) noexcept nogil:
     item = &chunk.items[chunk.n]
     item.at = chunk.used
     item.klen = <uint32_t>e.klen
-    item.vlen = <uint32_t>vlen
+    item.vlen = <uint32_t>vlen | marked
     chunk.used += n
     chunk.n += 1
     return ST_OK

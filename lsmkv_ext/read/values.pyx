@@ -1,11 +1,18 @@
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
 
+from lsmkv_ext.entry cimport POINTER_SIZE
 from lsmkv_ext.memtable.memtable cimport MemValueLog
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
 from lsmkv_ext.port.clock cimport lsm_now_ns
-from lsmkv_ext.port.status cimport fail_corrupt
-from lsmkv_ext.values.format cimport pointer_decode, pointer_end, value_size
-from lsmkv_ext.values.reader cimport value_read
+from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, status_clear
+from lsmkv_ext.read.read_state cimport raise_read
+from lsmkv_ext.values.format cimport VALUE_STORED, pointer_decode, pointer_end, value_size
+from lsmkv_ext.values.reader cimport ValueLog, value_read, value_read_cached
+from lsmkv_ext.values.view cimport value_view
+
+cdef enum:
+    SHORT_VALUE = 64 << 10      # bytes
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyThreadState:
@@ -56,13 +63,43 @@ cdef ValueLogC* find_value(const ReadStateC* v, const char* pointer, ValuePointe
     return NULL
 
 
-cdef int read_value(ValueLogC* log, const ValuePointer* p, char* out, ReadContext* rc, Status* st) noexcept nogil:
-    cdef PyThreadState* ts = PyEval_SaveThread() if rc.gil_held else NULL
+cdef int read_from_disk(ValueLogC* log, const ValuePointer* p, char* out, ReadContext* rc, Status* st) noexcept nogil:
     cdef uint64_t start = lsm_now_ns()
     cdef int code = value_read(log, p, out, st)
     rc.disk_ns += lsm_now_ns() - start
-    if rc.gil_held:
-        PyEval_RestoreThread(ts)
+    return code
+
+
+cdef int read_value(ValueLogC* log, const ValuePointer* p, char* out, ReadContext* rc, Status* st) noexcept nogil:
+    cdef PyThreadState* ts
+    cdef int code
+    # A short value that the page cache has is not worth a turn of the GIL.
+    if rc.gil_held and p.raw <= SHORT_VALUE and value_read_cached(log, p, out):
+        code = ST_OK
+    else:
+        ts = PyEval_SaveThread() if rc.gil_held else NULL
+        code = read_from_disk(log, p, out, rc, st)
+        if rc.gil_held:
+            PyEval_RestoreThread(ts)
     rc.disk_reads += 1
     rc.disk_bytes += value_size(p.stored, p.raw)
     return code
+
+
+cdef object view_of_pointer(ReadState state, const char* pointer):
+    cdef ValuePointer p
+    cdef ValueLogC* found
+    cdef ValueLog log
+    cdef Status st
+    cdef object value = None
+    status_clear(&st)
+    found = find_value(&state.c, pointer, &p, &st)
+    if found != NULL:
+        log = <ValueLog>found.owner
+        if p.compression == VALUE_STORED and p.raw:
+            value = value_view(log, &p, &st)
+        else:
+            value = log.read(PyBytes_FromStringAndSize(pointer, POINTER_SIZE))
+    if st.code != ST_OK:
+        raise_read(state, &st, None)
+    return memoryview(value)

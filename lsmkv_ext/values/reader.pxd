@@ -7,11 +7,13 @@
 # Reads fail with ST_CORRUPT and the offset in the file, ST_IO or ST_NO_MEMORY. They use pread: in a mapping, a disk error would
 # be SIGBUS.
 
+from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
 from lsmkv_ext.cache.fd_cache cimport FdCache, FdCacheC, FdHandle
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.values.format cimport VALUE_HEADER, ValuePointer
+from lsmkv_ext.values.mapping cimport ValueMap
 
 cdef enum:
     PIECE_CHUNKS = 16           # chunks that a ChunkReader reads at a time
@@ -22,9 +24,13 @@ ctypedef struct ValueLogC:
     uint64_t end                # of the bytes that may be read; atomic
     FdCacheC* fds               # borrowed; NULL = own descriptor
     FdHandle handle
+    PyObject* owner             # borrowed: the ValueLog; NULL: there is none
 
 # Reads the p.raw bytes of a value.
 cdef int value_read(ValueLogC* v, const ValuePointer* p, char* out, Status* st) noexcept nogil
+# Reads the bytes of an uncompressed value from the page cache, without waiting for the disk. Returns whether it did; if not,
+# value_read reads them or says what is wrong.
+cdef bint value_read_cached(ValueLogC* v, const ValuePointer* p, char* out) noexcept nogil
 # The descriptor of the file, for a value that lies within it; until value_release.
 cdef int value_acquire(ValueLogC* v, const ValuePointer* p, int* fd, Status* st) noexcept nogil
 cdef void value_release(ValueLogC* v) noexcept nogil
@@ -50,6 +56,9 @@ cdef int chunks_begin(ChunkReader* r, ValueLogC* v, const ValuePointer* p, Statu
 # Moves to the next piece. `r.count` is 0 after the last one.
 cdef int chunks_next(ChunkReader* r, Status* st) noexcept nogil
 cdef void chunks_end(ChunkReader* r) noexcept nogil
+# Reads chunk `i` of the value that `r` has begun, chunk_size(raw, i) bytes, uncompressed and checked. `offset` is that of the
+# stored chunk in the file, `buffer` has room for it.
+cdef int chunk_read(ChunkReader* r, uint64_t i, uint64_t offset, char* buffer, char* out, Status* st) noexcept nogil
 
 
 cdef class ValueLog:
@@ -57,6 +66,7 @@ cdef class ValueLog:
     cdef readonly str path
     cdef FdCache fds            # keeps c.fds alive
     cdef bytes _path            # c.handle.path points into it
+    cdef ValueMap map           # GIL-protected: the newest mapping of the file; None: there was no view yet
     cdef int born               # fork_count when it was opened
     cdef list _released         # GIL-protected: __dealloc__ appends to it; None
     cdef object __weakref__

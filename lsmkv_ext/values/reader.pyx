@@ -19,6 +19,7 @@ from lsmkv_ext.port.file cimport (
     file_open,
     file_pread,
     file_preadv,
+    file_preadv_cached,
     file_size,
     iovec,
 )
@@ -31,6 +32,7 @@ from lsmkv_ext.values.format cimport (
     VALUE_LOG_HEAD,
     VALUE_LOG_VERSION,
     VALUE_LZ4,
+    VALUE_STORED,
     chunk_check,
     chunk_count,
     chunk_size,
@@ -128,6 +130,15 @@ cdef const char* unpack(const ValuePointer* p, const char* table, const char* ch
     return problem
 
 
+cdef void value_pieces(iovec* pieces, char* header, const ValuePointer* p, char* out, char* table) noexcept nogil:
+    pieces[0].iov_base = header
+    pieces[0].iov_len = VALUE_HEADER
+    pieces[1].iov_base = out
+    pieces[1].iov_len = p.raw
+    pieces[2].iov_base = table
+    pieces[2].iov_len = CHUNK_ENTRY * chunk_count(p.raw)
+
+
 cdef int read_stored(ValueLogC* v, const ValuePointer* p, char* out, char* table, Status* st) noexcept nogil:
     """Reads an uncompressed value straight into `out`."""
     cdef char header[VALUE_HEADER]
@@ -138,12 +149,7 @@ cdef int read_stored(ValueLogC* v, const ValuePointer* p, char* out, char* table
     cdef int err
     if acquire(v, &fd, st) != ST_OK:
         return st.code
-    pieces[0].iov_base = header
-    pieces[0].iov_len = VALUE_HEADER
-    pieces[1].iov_base = out
-    pieces[1].iov_len = p.raw
-    pieces[2].iov_base = table
-    pieces[2].iov_len = CHUNK_ENTRY * chunk_count(p.raw)
+    value_pieces(pieces, header, p, out, table)
     err = file_preadv(fd, pieces, 3, p.offset, &got)
     if finish_read(v, err, got, value_size(p.stored, p.raw), p.offset, st) != ST_OK:
         return st.code
@@ -151,6 +157,25 @@ cdef int read_stored(ValueLogC* v, const ValuePointer* p, char* out, char* table
     if problem == NULL:
         problem = check_chunks(v, p, table, out)
     return ST_OK if problem == NULL else fail_corrupt(st, problem, v.number, p.offset)
+
+
+cdef bint value_read_cached(ValueLogC* v, const ValuePointer* p, char* out) noexcept nogil:
+    cdef char header[VALUE_HEADER]
+    cdef char table[SMALL_TABLE * CHUNK_ENTRY]
+    cdef iovec pieces[3]
+    cdef size_t got = 0
+    cdef Status st
+    cdef int fd = -1
+    if p.compression != VALUE_STORED or chunk_count(p.raw) > SMALL_TABLE or pointer_end(p) > lsm_load64(&v.end):
+        return False
+    status_clear(&st)
+    if acquire(v, &fd, &st) != ST_OK:
+        return False
+    value_pieces(pieces, header, p, out, table)
+    file_preadv_cached(fd, pieces, 3, p.offset, &got)
+    release(v)
+    return (got == value_size(p.stored, p.raw) and value_header_check(header, p, v.identity) == NULL
+            and check_chunks(v, p, table, out) == NULL)
 
 
 cdef int value_check(const ValueLogC* v, const ValuePointer* p, const char* value, Status* st) noexcept nogil:
@@ -244,6 +269,17 @@ cdef int chunks_next(ChunkReader* r, Status* st) noexcept nogil:
             return fail_corrupt(st, problem, r.log.number, r.offset + at)
         at += chunk_stored(r.table, r.first + i)
     return ST_OK
+
+
+cdef int chunk_read(ChunkReader* r, uint64_t i, uint64_t offset, char* buffer, char* out, Status* st) noexcept nogil:
+    cdef uint32_t stored = chunk_stored(r.table, i)
+    cdef const char* problem
+    if read_at(r.log, buffer, stored, offset, st) != ST_OK:
+        return st.code
+    problem = chunk_check(r.table, i, buffer, offset, r.log.identity)
+    if problem == NULL:
+        problem = unpack_chunk(buffer, stored, out, chunk_size(r.p.raw, i))
+    return ST_OK if problem == NULL else fail_corrupt(st, problem, r.log.number, offset)
 
 
 cdef void chunks_end(ChunkReader* r) noexcept nogil:
@@ -350,6 +386,7 @@ cdef class ValueLog:
         if self.c == NULL:
             raise MemoryError("value log")
         self.c.number = number
+        self.c.owner = <PyObject*>self
         self.c.fds = NULL if fds is None else fds.c
         self.c.handle.fd = -1
         self.c.handle.grows = True

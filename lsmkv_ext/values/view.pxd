@@ -3,13 +3,13 @@
 
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.values.format cimport ValuePointer
+from lsmkv_ext.values.mapping cimport ValueMap
 from lsmkv_ext.values.reader cimport ValueLog
 
 
 cdef class ValueView:
     cdef ValueLog log
-    cdef char* mapped           # owned mapping; NULL: none yet
-    cdef size_t mapped_size
+    cdef ValueMap map
     cdef const char* data       # the value, in the mapping
     cdef Py_ssize_t size
 

@@ -33,11 +33,20 @@ cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compress
                       Status* st) noexcept nogil
 # Appends a copy of another log's value as it is stored, checked. Takes little memory.
 cdef int value_copy(ValueWriterC* w, ValueLogC* source, const ValuePointer* p, ValuePointer* out, Status* st) noexcept nogil
+# Appends a value that arrives in pieces, each of them whole chunks but for the last. `p` is the pointer as far as it is known:
+# stream_begin sets raw and compression, stream_add adds to `stored`. The value exists after stream_end.
+cdef int stream_begin(ValueWriterC* w, uint64_t raw, int compression, ValuePointer* p, Status* st) noexcept nogil
+cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, const char* data, size_t n, Status* st) noexcept nogil
+cdef int stream_end(ValueWriterC* w, ValuePointer* p, Status* st) noexcept nogil
 # Returns once everything appended so far is on disk: 0 or the errno. After a failure it never succeeds again.
 cdef int value_sync(ValueWriterC* w) noexcept nogil
 
 # Writes the bytes of a value, checked, to the place where they are. `fd` is the file of `log`, open for writing.
 cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil
+
+
+# Exactly n bytes of a file object. Raises ValueError if it ends before. Runs Python code.
+cdef bytes read_exactly(object file, uint64_t n)
 
 
 cdef class ValueWriter:

@@ -1,5 +1,5 @@
 import os
-from typing import Self
+from typing import Protocol, Self
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -7,6 +7,9 @@ from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.values.reader import ValueLog
 
 HEAD_SIZE: int
+
+class SupportsRead(Protocol):
+    def read(self, n: int, /) -> bytes: ...
 
 @disjoint_base
 class ValueWriter:
@@ -20,6 +23,7 @@ class ValueWriter:
     @property
     def synced(self) -> int: ...
     def append(self, value: Buffer, compression: int = 0) -> bytes: ...
+    def stream(self, file: SupportsRead, length: int, compression: int = 0) -> bytes: ...
     def copy(self, source: ValueLog, pointer: bytes) -> bytes: ...
     def sync(self) -> None: ...
 

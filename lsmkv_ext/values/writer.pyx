@@ -57,6 +57,9 @@ from lsmkv_ext.errors import SyncError
 cdef extern from "<unistd.h>" nogil:
     int unlink(const char* path)
 
+cdef enum:
+    STREAM_PIECE = 16 * VALUE_CHUNK     # bytes read from a file at a time
+
 HEAD_SIZE = VALUE_LOG_HEAD      # the offset of the first value
 
 
@@ -132,22 +135,27 @@ cdef int write_value(ValueWriterC* w, const ValuePointer* p, const char* chunks,
     return ST_OK
 
 
+cdef uint32_t pack_chunk(const char* chunk, uint64_t n, char* out) noexcept nogil:
+    """Compresses a chunk to `out`, which has room for lz4_bound(n) bytes, or copies it. Returns its stored bytes."""
+    cdef int got = lz4_compress(chunk, out, <int>n, lz4_bound(<int>n))
+    if 0 < got < <int>n:
+        return got
+    memcpy(out, chunk, n)
+    return <uint32_t>n
+
+
 cdef uint64_t pack(ValueWriterC* w, const char* value, size_t n, char* table) noexcept nogil:
     """Compresses the chunks and fills their table. Returns the stored bytes; 0 if that saves too little, or without memory."""
-    cdef uint64_t i, size, limit = n - n // 16
+    cdef uint64_t i, limit = n - n // 16
     cdef uint64_t at = 0
     cdef uint64_t start = w.offset + VALUE_HEADER
-    cdef int got
+    cdef uint32_t got
     w.packed.len = 0
     if n < 16 or n > LARGE_VALUE or buf_reserve(&w.packed, n + lz4_bound(VALUE_CHUNK)) != 0:
         return 0
     for i in range(chunk_count(n)):
-        size = chunk_size(n, i)
-        got = lz4_compress(value + i * VALUE_CHUNK, w.packed.data + at, <int>size, lz4_bound(<int>size))
-        if got <= 0 or <uint64_t>got >= size:
-            got = <int>size
-            memcpy(w.packed.data + at, value + i * VALUE_CHUNK, size)
-        chunk_entry_encode(table + i * CHUNK_ENTRY, <uint32_t>got,
+        got = pack_chunk(value + i * VALUE_CHUNK, chunk_size(n, i), w.packed.data + at)
+        chunk_entry_encode(table + i * CHUNK_ENTRY, got,
                            chunk_checksum(w.packed.data + at, got, start + at, w.identity))
         at += got
         if at > limit:
@@ -175,6 +183,44 @@ cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compress
         chunk_entry_encode(table + i * CHUNK_ENTRY, <uint32_t>chunk_size(n, i),
                            chunk_checksum(value + at, chunk_size(n, i), out.offset + VALUE_HEADER + at, w.identity))
     return write_value(w, out, value, table, st)
+
+
+cdef int stream_begin(ValueWriterC* w, uint64_t raw, int compression, ValuePointer* p, Status* st) noexcept nogil:
+    p.number = w.number
+    p.offset = w.offset
+    p.raw = raw
+    p.stored = 0
+    p.compression = compression
+    w.packed.len = 0
+    if table_room(w, raw) == NULL or buf_reserve(&w.packed, lz4_bound(VALUE_CHUNK)) != 0:
+        return fail_memory(st, "value")
+    return ST_OK
+
+
+cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, const char* data, size_t n, Status* st) noexcept nogil:
+    cdef uint64_t i, at
+    cdef uint32_t stored
+    cdef const char* chunk
+    cdef int err
+    for i in range(chunk_count(n)):
+        chunk = data + i * VALUE_CHUNK
+        stored = <uint32_t>chunk_size(n, i)
+        if p.compression == VALUE_LZ4:
+            stored = pack_chunk(chunk, stored, w.packed.data)
+            chunk = w.packed.data
+        at = p.offset + VALUE_HEADER + p.stored
+        chunk_entry_encode(w.table.data + (first_chunk + i) * CHUNK_ENTRY, stored, chunk_checksum(chunk, stored, at, w.identity))
+        err = file_pwrite(w.fd, chunk, stored, at)
+        if err:
+            return fail_io(st, "value log: write", err)
+        p.stored += stored
+    return ST_OK
+
+
+cdef int stream_end(ValueWriterC* w, ValuePointer* p, Status* st) noexcept nogil:
+    if p.stored == p.raw:
+        p.compression = VALUE_STORED        # no chunk shrank
+    return write_ends(w, p, w.table.data, st)
 
 
 cdef int copy_pieces(ValueWriterC* w, ChunkReader* r, const ValuePointer* p, char* table, Status* st) noexcept nogil:
@@ -247,6 +293,20 @@ cdef int value_sync(ValueWriterC* w) noexcept nogil:
 
 # --- Python ----------------------------------------------------------------------------------------------------------
 
+cdef bytes read_exactly(object file, uint64_t n):
+    cdef list pieces = []
+    cdef uint64_t got = 0
+    while got < n:
+        piece = bytes(file.read(n - got))
+        if not piece:
+            raise ValueError(f"the file ends {n - got} bytes before the given length")
+        if len(piece) > n - got:
+            raise ValueError("the file returned more bytes than asked for")
+        pieces.append(piece)
+        got += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 @cython.no_gc       # its references cannot form a cycle
 cdef class ValueWriter:
     """Creates a value log and appends to it; `log` reads it. It is not synced, and neither is its name."""
@@ -305,6 +365,30 @@ cdef class ValueWriter:
             value_append(self.c, <const char*>vb.buf, vb.len, compression, &p, &st)
         finally:
             PyBuffer_Release(&vb)
+        raise_status(&st, self.path)
+        pointer_encode(&p, pointer)
+        return PyBytes_FromStringAndSize(pointer, POINTER_SIZE)
+
+    def stream(self, file, uint64_t length, int compression=0):
+        """Append a value of `length` bytes that is read from `file` piece by piece, and return its pointer."""
+        cdef ValuePointer p
+        cdef Status st
+        cdef uint64_t done = 0
+        cdef bytes piece
+        cdef const char* data
+        cdef size_t n
+        cdef char pointer[POINTER_SIZE]
+        status_clear(&st)
+        stream_begin(self.c, length, compression, &p, &st)
+        while st.code == ST_OK and done < length:
+            piece = read_exactly(file, min(length - done, <uint64_t>STREAM_PIECE))
+            data = piece
+            n = len(piece)
+            with nogil:
+                stream_add(self.c, &p, done // VALUE_CHUNK, data, n, &st)
+            done += n
+        if st.code == ST_OK:
+            stream_end(self.c, &p, &st)
         raise_status(&st, self.path)
         pointer_encode(&p, pointer)
         return PyBytes_FromStringAndSize(pointer, POINTER_SIZE)

@@ -75,6 +75,7 @@ cdef enum:
     MIN_ALLOCATION = 64 << 10       # bytes by which the file grows at a time
     MAX_ALLOCATION = 4 << 20
     MIN_STEP = 16 << 10             # bytes prefaulted at a time, up to MAX_STEP
+    RECORDS_AHEAD = 16              # that are prefaulted while each is synced
     MAX_GROUP_WAIT_NS = 1000000
 
 
@@ -117,14 +118,15 @@ cdef int map_window(LogC* log, size_t n, Status* st) noexcept nogil:
     return ST_OK
 
 
-cdef uint64_t prefault_unit(LogC* log) noexcept nogil:
+cdef uint64_t prefault_unit(LogC* log, size_t n) noexcept nogil:
     """Returns the bytes to prefault per pwrite and sets `step` to the bytes to prefault in all. The kernel writes back what one
     pwrite wrote as a unit: so single pages while each record is synced, larger and larger steps otherwise."""
     cdef uint64_t syncs = lsm_load64(&log.n_syncs)
     cdef bint synced = syncs != log.step_syncs
     log.step_syncs = syncs
     if synced or log.step == 0:
-        log.step = MIN_STEP
+        # Writing to new blocks makes the sync of a record commit metadata too; so once for several records.
+        log.step = min(max(<uint64_t>MIN_STEP, <uint64_t>(RECORDS_AHEAD * n)), <uint64_t>MAX_STEP)
         return PAGE
     if log.step < MAX_STEP:
         log.step *= 2
@@ -138,7 +140,7 @@ cdef int prefault(LogC* log, size_t n, Status* st) noexcept nogil:
     if log.window == NULL or log.offset - log.window_start + n > log.window_size:
         if map_window(log, n, st) != ST_OK:
             return st.code
-    unit = prefault_unit(log)
+    unit = prefault_unit(log, n)
     goal = page_ceil(log.offset + n + log.step)
     if goal > log.window_start + log.window_size:
         goal = log.window_start + log.window_size

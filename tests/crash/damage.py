@@ -1,6 +1,6 @@
 """Damaged files: every byte flipped, every file cut short and zeroed from every offset.
 
-A small database with tables on two levels, a live log, several manifest records, a second keyspace, expiries
+A small database with tables on two levels, a live log, value logs of a table and of the log, several manifest records, a second keyspace, expiries
 and known contents is copied as it is on disk while open (all of it synced). Each trial damages one file of a
 copy and opens it.
 Allowed: a refused open that changes nothing, right answers, and errors that say "corrupt". Never a wrong
@@ -28,6 +28,7 @@ OPTIONS: dict[str, Any] = {
     "block_size": 256,
     "l0_compaction_trigger": 16,
     "block_cache_size": 64 << 10,
+    "large_value_threshold": 100,
 }
 HOW = ("flip", "cut", "zero")
 OPEN_LIMIT = 5.0  # seconds of processor time, so that a busy machine does not count
@@ -44,6 +45,11 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
                 wanted[b"key%04d" % n] = value = b"%s %d " % (text, n) * 3
                 db.put(b"key%04d" % n, value)
 
+        def put_large(low: int, high: int) -> None:
+            for n in range(low, high):
+                wanted[b"key%04d" % n] = value = b"large %d " % n * 13
+                db.put(b"key%04d" % n, value, ttl=10**9 if n % 2 else None)
+
         def put_expiring(first: int, text: bytes) -> None:
             """One that expires in the far future, and one that is expired and hides what was there before."""
             wanted[b"key%04d" % first] = value = TAG + text
@@ -53,6 +59,7 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
 
         side = db.keyspace("side")
         put(0, 60, 1, b"bottom")
+        put_large(70, 74)
         put_expiring(9, b"bottom")
         db.flush()
         db.compact_range()
@@ -74,15 +81,16 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
             batch.put(b"key0066", b"both", keyspace=side)
         wanted[b"key0066"] = b"both"
         put(60, 66, 1, b"log only")
+        put_large(73, 76)
         db.sync()
         shutil.copytree(folder, image, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     return wanted
 
 
 def kind_of(name: str) -> str | None:
-    """WAL, SST, MANIFEST, CURRENT, OPTIONS or SYNCED; None for what holds nothing."""
-    if name.endswith((".wal", ".sst")):
-        return name[-3:].upper()
+    """WAL, SST, VLOG, MANIFEST, CURRENT, OPTIONS or SYNCED; None for what holds nothing."""
+    if name.endswith((".wal", ".sst", ".vlog")):
+        return name.partition(".")[2].upper()
     head = name.partition("-")[0]
     return head if head in ("MANIFEST", "CURRENT", "OPTIONS", "SYNCED") else None
 

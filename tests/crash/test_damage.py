@@ -28,7 +28,7 @@ def specimen(request):
 def test_the_specimen_has_every_kind_of_file(specimen):
     image, wanted, _ = specimen
     kinds = {damage.kind_of(path.name) for path in image.iterdir()}
-    assert {"WAL", "SST", "MANIFEST", "CURRENT", "OPTIONS", "SYNCED"} <= kinds
+    assert {"WAL", "SST", "VLOG", "MANIFEST", "CURRENT", "OPTIONS", "SYNCED"} <= kinds
     assert sum(path.suffix == ".sst" for path in image.iterdir()) >= 2
     assert len(wanted) > 50
 

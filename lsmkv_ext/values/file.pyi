@@ -1,0 +1,13 @@
+import io
+
+from typing_extensions import Buffer, disjoint_base
+
+@disjoint_base
+class StoredValue:
+    @property
+    def size(self) -> int: ...
+    def readinto(self, target: Buffer, position: int) -> int: ...
+
+class ValueFile(io.RawIOBase):
+    def __init__(self, value: StoredValue) -> None: ...
+    def readinto(self, target: Buffer) -> int: ...
