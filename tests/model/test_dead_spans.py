@@ -1,4 +1,4 @@
-"""Dead spans against a model: two dicts, with spans so small that nearly every scan records and uses some.
+"""Dead spans against a model, a dict for each of two keyspaces.
 
 Iterators and snapshots stay open while keys are written, deleted, expired, ingested, flushed and compacted.
 """
@@ -17,7 +17,6 @@ from soak import size
 from timed_model import TimedModel
 
 import lsmkv
-from lsmkv_ext.read import dead_spans
 
 NAMES = ("", "other")
 OPTIONS = {
@@ -28,7 +27,6 @@ OPTIONS = {
     "large_value_threshold": 200,
 }
 START = 1000.0
-LEAST = 2  # dead entries that make a span
 
 names = st.sampled_from(NAMES)
 numbers = st.integers(0, 59)
@@ -46,7 +44,6 @@ class DeadSpans(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.before = dead_spans.set_least(LEAST)
         self.folder = Path(tempfile.mkdtemp(prefix="lsmkv-"))
         self.clock = lsmkv.ManualClock(START)
         self.model = {name: TimedModel() for name in NAMES}
@@ -57,7 +54,6 @@ class DeadSpans(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.db.close()
         shutil.rmtree(self.folder)
-        dead_spans.set_least(self.before)
 
     def open(self) -> Any:
         return lsmkv.open(self.folder / "db", clock=self.clock, **OPTIONS)
