@@ -7,9 +7,9 @@
 # ingest leaves none. A rotation, flush or compaction does not change the view, so spans outlive them. An expired entry is never
 # in a span: a snapshot may judge by an earlier time.
 #
-# DeadSpans is the owner. A tree has one, and each ReadState passes it on to the next. A scan pins the list of spans while it
-# fills a chunk, and records the longest run of dead entries that it met. The scan may be older than the last put: its mark
-# tells which puts came since, and these cut the new span.
+# DeadSpans is the owner. A tree has one, and each ReadState passes it on to the next. A scan keeps the list of spans of the moment
+# when it began: those in later lists may be too new for it. After each chunk it records the longest run of dead entries that it
+# met. The scan may be older than the last put: its mark tells which puts came since, and these cut the new span.
 #
 # GIL-protected: all fields, and the reference counts of lists. A list itself never changes, so a scan reads it without the GIL.
 
@@ -43,7 +43,7 @@ ctypedef struct WriteMark:      # the end of the active memtable when a scan beg
 
 ctypedef struct DeadRun:        # dead entries in a row that a scan passes; embedded in it, zeroed at first
     WriteMark mark
-    const SpanList* known       # pinned during a fill; NULL: there is none
+    SpanList* known             # owns a reference; NULL: there is none
     uint64_t snapshot
     uint64_t least              # entries that make a span
     uint64_t jumps
@@ -62,13 +62,13 @@ ctypedef struct DeadRun:        # dead entries in a row that a scan passes; embe
     GrowBuf start               # its span
     GrowBuf stop
 
-# Before the scan's first fill. `m` is the active memtable of its state.
+# When the scan begins, in the same step as its state and snapshot are taken. `m` is the active memtable.
 cdef void run_attach(DeadRun* run, const MemC* m, uint64_t snapshot, DeadSpans spans) noexcept
 # Passes a dead entry that has not expired, after `items` live ones. Returns a span to jump over, or NULL. Looks for one at the
 # first entry, and now and then.
 cdef const DeadSpan* run_pass(DeadRun* run, int items, const char* key, size_t klen) noexcept nogil
 cdef void run_end(DeadRun* run) noexcept nogil          # something else than a dead entry, or the end of the fill
-cdef void run_free(DeadRun* run) noexcept nogil
+cdef void run_release(DeadRun* run) noexcept           # idempotent
 
 
 cdef inline void run_begin(DeadRun* run, int direction, const char* origin, size_t n, bint inclusive) noexcept nogil:
@@ -96,10 +96,9 @@ cdef class DeadSpans:
     cdef readonly uint64_t recorded
     cdef readonly uint64_t cuts
 
-    cdef const SpanList* pin(self) noexcept
-    cdef void unpin(self, const SpanList* known) noexcept
+    cdef SpanList* pin(self) noexcept       # the caller releases it; may be NULL
     # The longest run of the last fill, found in a state whose active memtable is `m`.
-    cdef void record_span(self, const DeadRun* run, const MemC* m) noexcept
+    cdef void record_span(self, DeadRun* run, const MemC* m) noexcept
     cdef void cut(self, const char* key, size_t klen) noexcept          # a put of this key
     cdef void add_span(self, const DeadRun* run) noexcept
     cdef void cut_since(self, const WriteMark* mark) noexcept

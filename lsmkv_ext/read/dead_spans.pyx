@@ -84,6 +84,7 @@ cdef const DeadSpan* spans_find(const SpanList* known, const char* key, size_t k
 cdef void run_attach(DeadRun* run, const MemC* m, uint64_t snapshot, DeadSpans spans) noexcept:
     run.snapshot = snapshot
     run.least = spans.least
+    run.known = spans.pin()
     run.mark.n_entries = lsm_load64(&m.n_entries)
     run.mark.chunk = <ArenaChunk*>lsm_load_ptr(<void**>&m.last)
     run.mark.offset = lsm_load64(<uint64_t*>&run.mark.chunk.used)
@@ -146,7 +147,9 @@ cdef void run_end(DeadRun* run) noexcept nogil:
         run.longest = worth
 
 
-cdef void run_free(DeadRun* run) noexcept nogil:
+cdef void run_release(DeadRun* run) noexcept:
+    list_unref(run.known)
+    run.known = NULL
     buf_free(&run.near)
     buf_free(&run.far)
     buf_free(&run.start)
@@ -231,13 +234,10 @@ cdef class DeadSpans:
     def __dealloc__(self):
         list_unref(self.known)
 
-    cdef const SpanList* pin(self) noexcept:
+    cdef SpanList* pin(self) noexcept:
         if self.known != NULL:
             self.known.refs += 1
         return self.known
-
-    cdef void unpin(self, const SpanList* known) noexcept:
-        list_unref(<SpanList*>known)
 
     cdef void publish_spans(self, const DeadSpan* items, int n) noexcept:
         """Without memory there are no spans."""
@@ -245,7 +245,8 @@ cdef class DeadSpans:
         self.known = list_new(items, n)
         list_unref(old)
 
-    cdef void record_span(self, const DeadRun* run, const MemC* m) noexcept:
+    cdef void record_span(self, DeadRun* run, const MemC* m) noexcept:
+        cdef bint latest = self.known == run.known
         if m != self.active or not run.mark.exact or lsm_load64(&m.n_entries) - run.mark.n_entries > MOST_SINCE:
             return
         if run.start.len > LONGEST_KEY or run.stop.len > LONGEST_KEY:
@@ -253,6 +254,10 @@ cdef class DeadSpans:
         self.add_span(run)
         self.cut_since(&run.mark)
         self.recorded += 1
+        if latest:
+            # The new span is the only one that the scan did not know.
+            list_unref(run.known)
+            run.known = self.pin()
 
     cdef void add_span(self, const DeadRun* run) noexcept:
         cdef DeadSpan items[MOST_SPANS + 1]
@@ -321,7 +326,7 @@ cdef class DeadSpans:
     def items(self):
         """[(start, stop, sequence number, dead entries)] in key order."""
         cdef int i
-        cdef const SpanList* known = self.pin()
+        cdef SpanList* known = self.pin()
         cdef const DeadSpan* span
         out = []
         try:
@@ -329,5 +334,5 @@ cdef class DeadSpans:
                 span = &known.items[i]
                 out.append((span.start[:span.start_len], span.stop[:span.stop_len], span.seq, span.dead))
         finally:
-            self.unpin(known)
+            list_unref(known)
         return out

@@ -22,9 +22,9 @@ from lsmkv_ext.read.dead_spans cimport (
     run_attach,
     run_begin,
     run_end,
-    run_free,
     run_jump,
     run_pass,
+    run_release,
     spans_find,
 )
 from lsmkv_ext.read.merge cimport (
@@ -446,7 +446,7 @@ cdef class Scan(Dependent):
             mem_order_release(self.orders[i])
         self.n_orders = 0
         fragments_free(&self.c.fragments)
-        run_free(&self.c.run)
+        run_release(&self.c.run)
         free(self.orders)
         free(self.c.chunk.items)
         free(self.c.chunk.data)
@@ -498,7 +498,6 @@ cdef class Scan(Dependent):
             self.fetched = 0
             status_clear(&self.c.st)
         self.make_room()
-        self.c.run.known = self.state.spans.pin()
         self.handle.inflight += 1
         self.busy = True
         if self.c.chunk_limit >= OFF_GIL:
@@ -511,7 +510,6 @@ cdef class Scan(Dependent):
             more = start_fill(&self.c, direction, origin, key, klen, inclusive)
         self.busy = False
         self.handle.inflight -= 1
-        self.state.spans.unpin(self.c.run.known)
         if self.c.run.longest:
             self.state.spans.record_span(&self.c.run, self.state.c.memtables[0])
         # Entries before a failure are returned first; next_chunk raises it afterwards.

@@ -389,13 +389,34 @@ def test_an_older_iterator_learns_of_no_later_put(db):
     assert scan(db) == [*ENDS[:10], MIDDLE, *ENDS[10:]]
 
 
+def test_a_scan_keeps_the_spans_of_its_beginning(db):
+    """Another scan widens the span, which then holds for newer readers only."""
+    fill(db)
+    dig(db, 0, 500)
+    with db.iterator(include_value=False) as it:
+        delete(db, range(500, 600))
+        assert scan(db, most=FEW + 100) == list(map(key, range(600, N)))
+        assert next(it) == key(500)
+        assert it._dead <= FEW
+
+
+def test_a_scan_learns_its_own_spans(db):
+    fill(db)
+    delete(db, range(10, N - 10))
+    with db.cursor() as cursor:
+        for _ in range(10):
+            assert cursor.seek(key(10)) and cursor.key() == key(N - 10)
+        assert cursor._dead < N + 10 * FEW
+
+
 def test_an_older_iterator_after_a_rotation_records_nothing(db):
     fill(db)
     delete(db, range(10, N - 10))
     with db.iterator(include_value=False) as it:
-        put(db)
         db.flush()
+        put(db)  # into the next memtable
         assert list(it) == ENDS
+    assert spans(db) == []
     assert scan(db) == [*ENDS[:10], MIDDLE, *ENDS[10:]]
 
 
