@@ -261,6 +261,11 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         if not self.readonly and not in_section():
             uninterruptible(self._merge_l0_soon)
 
+    def _on_dead_debt(self) -> None:
+        """Called by `iterator` when scans have passed many tombstones in tables."""
+        if not self.readonly and not in_section():
+            uninterruptible(self._database._scheduler.wake)
+
     def _merge_l0_soon(self) -> None:
         self._work.hints.mark_l0_seek_heavy()
         self._database._scheduler.wake()

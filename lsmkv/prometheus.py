@@ -87,6 +87,8 @@ WHOLE = (  # of all keyspaces
     _counter("disk_read_seconds", "Time in disk reads", lambda s: s.reads.disk_seconds),
     _counter("seeks", "Seeks of iterators", lambda s: s.reads.seeks),
     _counter("nexts", "Steps of iterators", lambda s: s.reads.nexts),
+    _counter("dead_passed", "Deleted entries that scans passed one by one", lambda s: s.reads.dead_passed),
+    _counter("spans_jumped", "Dead spans that scans jumped over", lambda s: s.reads.spans_jumped),
     _counter("puts", "Entries put", lambda s: s.writes.puts),
     _counter("deletes", "Entries deleted", lambda s: s.writes.deletes),
     _counter("write_bytes", "Bytes of keys and values written", lambda s: s.writes.bytes),

@@ -595,6 +595,8 @@ cdef class Engine:
         self.writes.bytes_written += klen + vlen
         if op == OP_PUT:
             self.writes.puts += 1
+            if tree.spans.known != NULL:
+                tree.spans.cut(key, klen)
         else:
             self.writes.deletes += 1
         if wants_sync(self, sync):
@@ -711,6 +713,7 @@ cdef class Engine:
                 # The record is in the log, but only partly in the memtable: a reopen would find more than readers see.
                 self.refuse(MemoryError("out of memory while a batch was inserted into the memtable"))
             raise_status(&st, self.path if writer is None else writer.path)
+        self.forest.cut_spans(b)
         self.handle.visible = seq + count - 1
         if log != NULL:
             end[0] = log.offset

@@ -9,6 +9,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from lsmkv_ext.batch cimport BatchC
 from lsmkv_ext.memtable.slots cimport MemSlots
 from lsmkv_ext.tree cimport Tree
 
@@ -30,6 +31,8 @@ cdef class Forest:
     cdef int rotate(self, dict memtables, uint64_t number) except -1
     cdef int begin_transaction(self, uint64_t snapshot) noexcept
     cdef int end_transaction(self) noexcept
+    cdef int cut_spans(self, const BatchC* b) noexcept          # the puts of a batch that becomes visible
+    cdef bint has_spans(self, bint default_only) noexcept
     cdef int close(self) noexcept
     cdef uint64_t oldest_number(self)
     cdef uint64_t buffered(self) noexcept

@@ -1,7 +1,9 @@
 from libc.stdlib cimport calloc, free
 
+from lsmkv_ext.batch cimport ANY_OPERATION, OP_DELETE, OP_DELETE_RANGE, OpCursor, Operation, ops_begin, ops_next
 from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.memtable.slots cimport MemSlot, MemSlots, slots_find
+from lsmkv_ext.read.dead_spans cimport DeadSpans
 from lsmkv_ext.read.read_state cimport ReadState
 
 
@@ -73,6 +75,8 @@ cdef class Forest:
                 else:
                     # Of a transaction that begins before the edit is published.
                     tree.next_forgotten = max(tree.next_forgotten, ingested_seq)
+                if ingested_seq:
+                    tree.next_state.spans = DeadSpans()     # the tables may have keys in the old ones
             elif any(memtable in drop for memtable in tree.state.memtables):
                 tree.prepare(tree.state.levels, drop)
                 tree.keep_flushed(drop, oldest)
@@ -146,6 +150,26 @@ cdef class Forest:
         if self.transactions == 0:
             for tree in self.trees:
                 tree.forget_kept()
+        return 0
+
+    cdef bint has_spans(self, bint default_only) noexcept:
+        cdef Tree tree
+        for tree in self.trees:
+            if tree.spans.known != NULL:
+                return True
+            if default_only:
+                break
+        return False
+
+    cdef int cut_spans(self, const BatchC* b) noexcept:
+        cdef OpCursor ops
+        cdef Operation op
+        if b.deletes == b.count or not self.has_spans(not b.keyspaces):
+            return 0
+        ops_begin(&ops, b.data, b.used, b.count, 0, ANY_OPERATION)
+        while ops.left and ops_next(&ops, &op) == NULL:
+            if op.op != OP_DELETE and op.op != OP_DELETE_RANGE:
+                self.tree_of(op.keyspace).spans.cut(op.key, op.klen)
         return 0
 
     cdef int close(self) noexcept:

@@ -18,7 +18,7 @@ cdef class Reader(Dependent):
     cdef uint64_t held_now      # the time by which it judges expiries; 0: that of each call
     cdef ReadState open_state(self, uint64_t* snapshot)
     cdef list pin_states(self, uint64_t* snapshot)
-    cdef int report_seek_debt(self) except -1
+    cdef int report_debts(self) except -1
 
 
 cdef enum ValueForm:

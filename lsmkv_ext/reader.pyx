@@ -33,6 +33,8 @@ from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
 from lsmkv_ext.errors import ClosedError, KeyspaceError
 
 cdef object MISSING = object()
+cdef enum:
+    DEAD_LIMIT = 1000           # tombstones that scans pass before the tables are looked at
 
 
 cdef bint expects_hit(object expect) except -1:
@@ -365,10 +367,18 @@ cdef class Reader(Dependent):
     def _on_seek_debt(self):
         """Hook, called in the reader's thread: seeks have searched the tables of L0 so often that merging them is cheaper."""
 
-    cdef int report_seek_debt(self) except -1:
+    def _on_dead_debt(self):
+        """Hook, called in the reader's thread: scans have passed many tombstones in tables, which may be worth a compaction."""
+
+    cdef int report_debts(self) except -1:
         cdef uint64_t snapshot = 0
         cdef ReadState state = self.open_state(&snapshot)
-        if state.c.seek_debt > state.c.seek_limit and not self.pinned:
+        if self.pinned:
+            return 0
+        if state.c.dead_debt >= DEAD_LIMIT:
+            state.c.dead_debt = 0
+            self._on_dead_debt()
+        if state.c.seek_debt > state.c.seek_limit:
             state.c.seek_debt = 0
             self._on_seek_debt()
         return 0
@@ -391,7 +401,7 @@ cdef class Reader(Dependent):
         """
         cdef uint64_t snapshot = 0
         cdef Iterator it
-        self.report_seek_debt()
+        self.report_debts()
         it = new_iterator(start, stop, include_start, include_stop, prefix, reverse, include_key, include_value, fill_cache,
                           copy)
         it.attach(self, self.open_state(&snapshot), snapshot, self.held_now)

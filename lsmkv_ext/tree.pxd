@@ -8,6 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.cache.row_cache cimport RowCache
 from lsmkv_ext.memtable.memtable cimport Memtable
 from lsmkv_ext.read.counters cimport Counters
+from lsmkv_ext.read.dead_spans cimport DeadSpans
 from lsmkv_ext.read.read_state cimport ReadState
 
 
@@ -19,6 +20,7 @@ cdef class Tree:
     cdef readonly Memtable active   # takes the writes; state.memtables[0]
     # None: closed, or the keyspace was dropped. Hold the old one while replacing it: freeing it may run Python code.
     cdef readonly ReadState state
+    cdef readonly DeadSpans spans   # those of `state`. Every put cuts them
     cdef readonly uint64_t seed     # of the database in `state`; after a refresh, snapshots may hold states of another one
     cdef readonly str path          # of the database, for errors
     cdef ReadState next_state       # from prepare to publish; None: nothing is prepared
@@ -41,6 +43,7 @@ cdef class Tree:
     cdef int value_compression      # of these: VALUE_*
 
     cdef int next_generation(self) noexcept
+    cdef int take_spans(self) noexcept
     cdef int install(self, ReadState state) except -1
     cdef int prepare(self, object levels, object drop) except -1
     cdef int keep_flushed(self, object drop, uint64_t oldest) except -1

@@ -29,18 +29,27 @@ cdef class Tree:
         self.generation = self.row_cache.generations
         return 0
 
+    cdef int take_spans(self) noexcept:
+        """After a new state: from now on the puts of the active memtable cut its spans, and no longer those of the old state."""
+        if self.spans is not None:
+            self.spans.active = NULL
+        self.spans = self.state.spans
+        self.spans.active = self.active.c
+        return 0
+
     cdef int install(self, ReadState state) except -1:
         """Replaces the state at open and refresh. After a refresh it may be the state of another database at the same path."""
         self.active = state.memtables[0]
         self.state = state
         self.seed = state.c.seed
+        self.take_spans()
         self.next_generation()
         return 0
 
     cdef int prepare(self, object levels, object drop) except -1:
         """Makes the state that `publish` will install: `levels`, and the memtables without those in `drop`."""
         kept = [memtable for memtable in self.state.memtables if memtable not in drop]
-        self.next_state = ReadState(kept, levels, self.seed)
+        self.next_state = ReadState(kept, levels, self.seed, self.spans)
         return 0
 
     cdef int keep_flushed(self, object drop, uint64_t oldest) except -1:
@@ -85,6 +94,7 @@ cdef class Tree:
         cdef ReadState old = self.state
         self.state = self.next_state
         self.next_state = old
+        self.take_spans()
         if self.next_kept is not None:
             self.kept = self.next_kept
             self.next_kept = None
@@ -98,10 +108,11 @@ cdef class Tree:
         return 0
 
     cdef int stage_rotation(self, Memtable memtable) except -1:
-        self.rotated_state = ReadState([memtable, *self.state.memtables], self.state.levels, self.seed)
+        self.rotated_state = ReadState([memtable, *self.state.memtables], self.state.levels, self.seed, self.spans)
         self.rotated_next_state = None
         if self.next_state is not None:
-            self.rotated_next_state = ReadState([memtable, *self.next_state.memtables], self.next_state.levels, self.seed)
+            self.rotated_next_state = ReadState([memtable, *self.next_state.memtables], self.next_state.levels, self.seed,
+                                                self.next_state.spans)
         self.rotated = memtable
         return 0
 
@@ -114,9 +125,11 @@ cdef class Tree:
     cdef int rotate(self) noexcept:
         cdef ReadState _held = self.state
         self.rotated_state.c.seek_debt = self.state.c.seek_debt
+        self.rotated_state.c.dead_debt = self.state.c.dead_debt
         self.state = self.rotated_state
         self.next_state = self.rotated_next_state
         self.active = self.rotated
+        self.take_spans()
         return self.unstage_rotation()
 
     cdef int close(self) noexcept:
@@ -132,6 +145,7 @@ cdef class Tree:
         """The raw counters of lookups by name."""
         cdef dict out = counters_dict(&self.lookups)
         out["row_bytes"] = self.row_cache.c.used
+        out["dead_spans"] = 0 if self.spans is None or self.spans.known == NULL else self.spans.known.n
         return out
 
     def set_shadow_period(self, uint64_t period):

@@ -59,6 +59,8 @@ def engine_stats(stats: Any) -> str:
 
 
 def _format(value: Any) -> str:
+    if isinstance(value, dict):
+        return " + ".join(f"{count:,} {name}" for name, count in value.items()) or "-"
     return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else f"{value:,}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from ..settings import Settings
-from . import cache, maintenance, micro, read, write
+from . import cache, maintenance, micro, queue, read, write
 from .loop import Run
 from .mixed import YCSB, mixed, read_random_write_random
 from .operations import DELETE, GET, PUT, SCAN, UPDATE
@@ -126,6 +126,9 @@ WORKLOADS: dict[str, Workload] = {
     "xxh3": Workload(micro.xxh3, "hashes blocks of block_size with XXH3-64"),
     "lz4comp": Workload(micro.lz4_compress, "compresses blocks with LZ4"),
     "lz4decomp": Workload(micro.lz4_decompress, "decompresses blocks with LZ4"),
+    "queue": Workload(
+        queue.push_and_pop, "appends a record and removes the first one", fresh=True, writes=True, ordered=True
+    ),
 }
 
 

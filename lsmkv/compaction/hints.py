@@ -13,6 +13,10 @@ from lsmkv_ext.compaction.coverage import covered
 BYTES_PER_WASTED_READ = 16 << 10
 # Fewer wasted reads prove nothing.
 MIN_WASTED_READS = 1000
+# Nor do fewer tombstones that scans passed.
+MIN_DEAD_PASSED = 1000
+# Scans that passed so much of a table will do so again, after a reopen or beside a put.
+DEAD_PASSED_SHARE = 0.25
 
 
 class ReadHints:
@@ -35,12 +39,21 @@ class ReadHints:
             {number: size for number, (size, _) in known.items()},
             self._tree.judge_time(),
             self._tree.versions.values_to_collect(),
+            self._scanned_dead(),
         )
 
     def _coverage(self, version: Version) -> dict[int, tuple[int, bool]]:
         if self._covered[0] is not version:
             self._covered = (version, covered(self._tree.tables_of(version.files())))
         return self._covered[1]
+
+    def _scanned_dead(self) -> frozenset[int]:
+        """The tables in which scans passed many tombstones."""
+        return frozenset(
+            table.number
+            for table in self._tree.tables()
+            if table.dead_passed >= max(MIN_DEAD_PASSED, DEAD_PASSED_SHARE * table.n_entries)
+        )
 
     def _wasted_reads(self) -> frozenset[int]:
         """The tables whose wasted reads have cost more than a compaction of them would."""

@@ -33,6 +33,8 @@ BOTTOM_DEAD_SHARE = 0.25
 MANUAL = "manual"
 # The reason of plans that copy values out of a value log.
 VALUE_LOG = "value log"
+# The reason of plans that remove tombstones which scans had to pass.
+SCANNED_TOMBSTONES = "scanned tombstones"
 # The reason of plans that drop whole tables of expired entries.
 EXPIRED = "expired"
 
@@ -84,7 +86,9 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class Hints:
-    """What the tables know and the version does not. The first two are measured and never needed for correctness."""
+    """What the tables know and the version does not. `seek_heavy`, `filter_debt` and `scanned_dead` are measured, and
+    never needed for correctness.
+    """
 
     seek_heavy: frozenset[int] = frozenset()  # files with many wasted reads
     filter_debt: frozenset[int] = frozenset()  # files whose filter does not suit their level
@@ -92,6 +96,7 @@ class Hints:
     covered: Mapping[int, int] = field(default_factory=dict)  # bytes that newer range tombstones delete, by file
     now: int = 0  # by which expiries are judged; 0: none has passed
     collect: frozenset[int] = frozenset()  # value logs out of which compactions copy the values
+    scanned_dead: frozenset[int] = frozenset()  # files in which scans passed many tombstones
 
 
 NO_HINTS = Hints()
@@ -215,6 +220,7 @@ def _candidates(version: Version, options: Options, hints: Hints, taken: _Confli
         )
     yield _pick_tombstones(version, options, taken, hints.now)
     yield _pick_bottom_tombstones(version, options, taken, hints.now)
+    yield _pick_scanned(version, options, taken, hints.scanned_dead)
     yield _pick_seek_heavy(version, options, taken, hints)
     yield _pick_filter_debt(version, taken, hints)
     yield _pick_collection(version, options, taken, hints.collect)
@@ -349,6 +355,28 @@ def _pick_bottom_tombstones(version: Version, options: Options, taken: _Conflict
         plan = CompactionPlan(PlanKind.COMPACT, last, last, upper=(f,), reason="bottom tombstones")
         if taken.allow(plan):
             return plan
+    return None
+
+
+def _pick_scanned(
+    version: Version, options: Options, taken: _Conflicts, scanned: frozenset[int]
+) -> CompactionPlan | None:
+    """Brings a table whose tombstones cost scans time one level down, where they meet what they delete. In the last
+    level it is rewritten without them.
+    """
+    for level, files in enumerate(version.levels if scanned else ()):
+        for f in files:
+            if f.number not in scanned or not f.deletes:
+                continue
+            if level == 0:
+                plan = _pick_l0(version, options, taken, SCANNED_TOMBSTONES)
+            elif level == version.last_level:
+                plan = CompactionPlan(PlanKind.COMPACT, level, level, upper=(f,), reason=SCANNED_TOMBSTONES)
+                plan = plan if taken.allow(plan) else None
+            else:
+                plan = _plan_down(version, options, taken, level, (f,), SCANNED_TOMBSTONES)
+            if plan is not None:
+                return plan
     return None
 
 

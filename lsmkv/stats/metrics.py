@@ -122,6 +122,8 @@ class ReadStats:
     row_hits: int
     seeks: int
     nexts: int
+    dead_passed: int  # deleted entries that scans passed one by one
+    spans_jumped: int  # dead spans that scans jumped over
     disk_reads: int
     disk_bytes: int
     disk_seconds: float
@@ -179,6 +181,7 @@ class CompactionStats:
     bytes_out: int
     seconds: float
     write_amplification: float | None  # bytes written by flush and compaction per byte flushed
+    reasons: dict[str, int]  # why compactions, moves and filter rebuilds ran, and how often
 
 
 @dataclass(frozen=True)
@@ -449,6 +452,8 @@ def _reads(raw: Raw) -> ReadStats:
         row_hits=_int(raw, "row_hits"),
         seeks=_int(raw, "seeks"),
         nexts=_int(raw, "nexts"),
+        dead_passed=_int(raw, "dead_passed"),
+        spans_jumped=_int(raw, "spans_jumped"),
         disk_reads=disk_reads,
         disk_bytes=_int(raw, "disk_bytes"),
         disk_seconds=disk_ns / 1e9,
@@ -492,6 +497,7 @@ def _compaction(raw: Raw) -> CompactionStats:
         bytes_out=written,
         seconds=_int(raw, "compaction_ns") / 1e9,
         write_amplification=_mean(flushed + written, flushed),
+        reasons=dict(raw.get("reasons") or {}),
     )
 
 

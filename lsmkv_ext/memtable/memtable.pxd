@@ -31,7 +31,7 @@ ctypedef struct MemC:
     uint64_t used               # bytes of entries, indexes and range tombstones
     uint64_t chunk_size
     uint64_t min_seq            # UINT64_MAX if nothing was written
-    uint64_t max_seq
+    uint64_t max_seq            # atomic
     MemRangeTombstone* range_tombstones   # newest first
     TombstoneNode* tombstone_tree   # of all but the newest tombstone_tail
     int tombstone_tail

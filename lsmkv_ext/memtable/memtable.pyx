@@ -109,7 +109,7 @@ cdef int mem_insert(MemC* m, const char* key, size_t klen, const char* value, si
     e.older = found
     if seq < m.min_seq:
         m.min_seq = seq
-    m.max_seq = seq
+    lsm_store64(&m.max_seq, seq)
     lsm_store64(&m.n_entries, m.n_entries + 1)
     m.n_deletes += kind == ENTRY_DELETE
     m.used += n

@@ -25,6 +25,8 @@ ctypedef struct ReadCounters:
     uint64_t decompressed
     uint64_t seeks
     uint64_t nexts
+    uint64_t dead_passed        # deleted entries that scans passed one by one
+    uint64_t spans_jumped       # dead spans that scans jumped over
 
 ctypedef struct HandleC:
     int refs

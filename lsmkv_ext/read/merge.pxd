@@ -36,6 +36,7 @@ ctypedef struct MergeC:
     int runner_up               # heap index of the source that follows the top, 0 = none
     bint by_seq                 # of equal keys the larger sequence number is newer, whatever the rank (repair)
     bint tie                    # the runner-up is on the same key as the top
+    uint64_t dead               # tombstones of tables that the caller has counted
     int direction               # 1 forward, -1 backward
     ReadContext* rc             # borrowed
     Status* st                  # borrowed; the first failure ends the merge
@@ -57,6 +58,9 @@ cdef int merge_next(MergeC* m) noexcept nogil                                   
 # be deleted. Reads no block that it skips. Only sources (of a level: tables) in which everything is older than `seq` move; the
 # others stay, so the next entry may still be before `bound`.
 cdef int merge_skip_to(MergeC* m, const char* bound, size_t blen, uint64_t seq) noexcept nogil
+
+# Counts the current entry, a tombstone, in its table.
+cdef void merge_count_dead(MergeC* m) noexcept nogil
 
 
 cdef inline Entry* merge_entry(MergeC* m) noexcept nogil:

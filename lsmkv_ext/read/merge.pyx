@@ -4,6 +4,7 @@ from libc.string cimport memset
 from lsmkv_ext.memtable.arena cimport MemEntry, entry_key, entry_kind, entry_klen, entry_value
 from lsmkv_ext.memtable.order cimport run_first, run_last, run_next, run_prev, run_seek, run_seek_before
 from lsmkv_ext.port.assertion cimport lsm_assert
+from lsmkv_ext.port.atomics cimport lsm_load64, lsm_store64
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.status cimport ST_OK, fail_memory
 from lsmkv_ext.table.iterator cimport (
@@ -423,6 +424,13 @@ cdef int merge_next(MergeC* m) noexcept nogil:
     sift_down(m, 0)
     find_runner_up(m)
     return ST_OK
+
+
+cdef void merge_count_dead(MergeC* m) noexcept nogil:
+    cdef Source* s = m.heap[0]
+    if s.kind != SOURCE_RUN:
+        m.dead += 1
+        lsm_store64(&s.table.t.dead_passed, lsm_load64(&s.table.t.dead_passed) + 1)
 
 
 cdef int merge_skip_to(MergeC* m, const char* bound, size_t blen, uint64_t seq) noexcept nogil:

@@ -1,13 +1,14 @@
 # The memtables and tables of one moment, as a reader sees them. Immutable; a tree publishes a new one with one assignment. A
 # ReadState object keeps its memtables and tables alive; nogil code borrows the ReadStateC inside it.
 #
-# GIL-protected: hit_bias and seek_debt, the only fields that change
+# GIL-protected: hit_bias, seek_debt and dead_debt, the only fields that change. The states of a tree share its dead spans.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from lsmkv_ext.cache.block_cache cimport CacheC
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport MAX_LEVELS
+from lsmkv_ext.read.dead_spans cimport DeadSpans
 from lsmkv_ext.table.reader cimport TableC
 from lsmkv_ext.values.reader cimport ValueLog, ValueLogC
 
@@ -47,6 +48,7 @@ ctypedef struct ReadStateC:
     int hit_bias                # +1 for each get that a table answers, -1 for each that none does; saturates
     uint64_t seek_debt          # L0 tables that seeks have searched, without the first of each seek
     uint64_t seek_limit         # above this debt, compacting L0 is cheaper
+    uint64_t dead_debt          # tombstones of tables that scans have passed
 
 # GIL held, after work without the GIL: frees the blocks that it evicted.
 cdef void read_state_drain(ReadStateC* v) noexcept nogil
@@ -56,6 +58,7 @@ cdef class ReadState:
     cdef ReadStateC c
     cdef readonly list memtables
     cdef readonly list levels
+    cdef readonly DeadSpans spans
     cdef int find_common_prefix(self) except -1
     cdef int add_level(self, int level, list tables) except -1
     cdef int add_value_logs(self) except -1

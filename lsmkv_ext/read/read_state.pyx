@@ -34,11 +34,13 @@ cdef int raise_read(ReadState state, const Status* st, object path) except -1:
 
 
 cdef class ReadState:
-    """ReadState(memtables newest first, levels): levels[0] newest first, deeper ones sorted by key."""
+    """ReadState(memtables newest first, levels): levels[0] newest first, deeper ones sorted by key. `spans` are the dead spans of
+    the state that it follows, or None."""
 
-    def __cinit__(self, memtables, levels, uint64_t seed=0):
+    def __cinit__(self, memtables, levels, uint64_t seed=0, DeadSpans spans=None):
         cdef Memtable memtable
         cdef Py_ssize_t i
+        self.spans = DeadSpans() if spans is None else spans
         self.memtables = list(memtables)
         self.levels = [list(tables) for tables in levels]
         if len(self.levels) > MAX_LEVELS:

@@ -12,6 +12,7 @@ from lsmkv_ext.memtable.order cimport MemOrder
 from lsmkv_ext.port.handle cimport Dependent
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.port.wall_clock cimport Moment
+from lsmkv_ext.read.dead_spans cimport DeadRun
 from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.read_state cimport ReadState, ReadStateC
 from lsmkv_ext.read.tombstones cimport Fragments
@@ -46,6 +47,7 @@ ctypedef struct ScanC:          # what filling a chunk needs
     Fragments fragments
     bint search_memtables       # a memtable has too many range tombstones to flatten: search it for each entry
     uint64_t dead               # deleted entries passed one by one
+    DeadRun run                 # those in a row
     Bound lower
     Bound upper
     bint want_value
@@ -66,6 +68,7 @@ cdef class Scan(Dependent):
     cdef int n_items            # of the chunk; 0 while it is being filled
     cdef int chunk_direction
     cdef uint64_t fetched       # items since the last seek
+    cdef uint64_t dead_counted  # of c.dead, so many are in the database's counters
     cdef bint live              # the merge is past the chunk's last item, and more may follow in chunk_direction
     cdef bint open_
     cdef bint busy              # a thread is filling the chunk

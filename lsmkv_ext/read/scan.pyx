@@ -17,11 +17,22 @@ from lsmkv_ext.port.compare cimport lsm_compare, prefix_end
 from lsmkv_ext.port.handle cimport ReadCounters, handle_check
 from lsmkv_ext.port.status cimport ST_OK, fail_memory, status_clear
 from lsmkv_ext.port.wall_clock cimport has_passed
+from lsmkv_ext.read.dead_spans cimport (
+    DeadSpan,
+    run_attach,
+    run_begin,
+    run_end,
+    run_jump,
+    run_pass,
+    run_release,
+    spans_find,
+)
 from lsmkv_ext.read.merge cimport (
     merge_add_level,
     merge_add_order,
     merge_add_table,
     merge_close,
+    merge_count_dead,
     merge_entry,
     merge_first,
     merge_init,
@@ -168,17 +179,37 @@ cdef inline bint range_covers(const ScanC* s, const Entry* e, RangeTombstone* ou
     return (s.fragments.n or s.search_memtables) and covering(s, e, out)
 
 
+cdef inline bint is_expired(ScanC* s, const Entry* e) noexcept nogil:
+    return e.kind & ENTRY_EXPIRY and has_passed(&s.moment, expiry_of(e.value))
+
+
 cdef inline bint has_ended(ScanC* s, const Entry* e) noexcept nogil:
     """Whether an entry that is no plain value is a tombstone or expired."""
-    return e.kind == ENTRY_DELETE or (e.kind & ENTRY_EXPIRY and has_passed(&s.moment, expiry_of(e.value)))
+    return e.kind == ENTRY_DELETE or is_expired(s, e)
+
+
+cdef int jump(ScanC* s, const DeadSpan* span) noexcept nogil:
+    """Moves out of a dead span. No source has a live entry in it, so all of them move."""
+    run_jump(&s.run)
+    if s.merge.direction > 0:
+        return merge_skip_to(&s.merge, span.stop, span.stop_len, <uint64_t>-1)
+    return merge_skip_to(&s.merge, span.start, span.start_len, <uint64_t>-1)
 
 
 cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:
-    """Moves past a deleted or expired entry. Every SKIP_EVERY-th time it skips all that the same range tombstone deletes: a skip
-    seeks in every source, which costs more than a few steps."""
+    """Moves past a deleted or expired entry, or out of its dead span. Every SKIP_EVERY-th time it skips all that the same range
+    tombstone deletes: a skip seeks in every source, which costs more than a few steps."""
     cdef RangeTombstone r
     cdef bint skip
+    cdef const DeadSpan* span = NULL
     s.dead += 1
+    if is_expired(s, e):
+        run_end(&s.run)
+    else:
+        merge_count_dead(&s.merge)
+        span = run_pass(&s.run, s.chunk.n, e.key, e.klen)
+    if span != NULL:
+        return jump(s, span)
     skip = s.dead % SKIP_EVERY == 0 and range_covers(s, e, &r)
     if merge_next(&s.merge) != ST_OK or not skip:
         return s.st.code
@@ -207,17 +238,35 @@ cdef int fill_chunk(ScanC* s) noexcept nogil:
             return -1
 
 
+cdef int seek_live(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil:
+    """Seeks the first entry of the scan, or the end of the dead span that it would begin in."""
+    cdef const DeadSpan* span = NULL
+    if s.run.known != NULL and key != NULL:
+        span = spans_find(s.run.known, key, klen, s.snapshot)
+    if span != NULL:
+        run_jump(&s.run)
+        if direction > 0:
+            return merge_seek(&s.merge, span.stop, span.stop_len)
+        return merge_seek_before(&s.merge, span.start, span.start_len, False)
+    if origin == FROM_EDGE:
+        return merge_first(&s.merge) if direction > 0 else merge_last(&s.merge)
+    return merge_seek(&s.merge, key, klen) if direction > 0 else merge_seek_before(&s.merge, key, klen, inclusive)
+
+
 cdef int start_fill(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil:
-    cdef int code = ST_OK
+    cdef int code = ST_OK, more
     s.chunk.used = 0
     s.chunk.n = 0
-    if origin == FROM_KEY:
-        code = merge_seek(&s.merge, key, klen) if direction > 0 else merge_seek_before(&s.merge, key, klen, inclusive)
-    elif origin == FROM_EDGE:
-        code = merge_first(&s.merge) if direction > 0 else merge_last(&s.merge)
+    if origin == FROM_EDGE and direction > 0:
+        key = b""       # the smallest key
+    run_begin(&s.run, direction, key, klen, inclusive)
+    if origin != CONTINUE:
+        code = seek_live(s, direction, origin, key, klen, inclusive)
     if code != ST_OK:
         return -1
-    return fill_chunk(s)
+    more = fill_chunk(s)
+    run_end(&s.run)
+    return more
 
 
 @cython.no_gc_clear     # __dealloc__ needs the state; cycles are broken at the owner
@@ -252,6 +301,7 @@ cdef class Scan(Dependent):
         if self.orders == NULL:
             raise MemoryError("iterator")
         status_clear(&self.c.st)
+        run_attach(&self.c.run, v.memtables[0], snapshot, state.spans)
         self.add_memtables()
         capacity = v.levels[0].n + v.n_levels
         for i in range(self.n_orders):
@@ -399,6 +449,7 @@ cdef class Scan(Dependent):
             mem_order_release(self.orders[i])
         self.n_orders = 0
         fragments_free(&self.c.fragments)
+        run_release(&self.c.run)
         free(self.orders)
         free(self.c.chunk.items)
         free(self.c.chunk.data)
@@ -462,6 +513,8 @@ cdef class Scan(Dependent):
             more = start_fill(&self.c, direction, origin, key, klen, inclusive)
         self.busy = False
         self.handle.inflight -= 1
+        if self.c.run.longest:
+            self.state.spans.record_span(&self.c.run, self.state.c.memtables[0])
         # Entries before a failure are returned first; next_chunk raises it afterwards.
         self.live = more != 0
         if more < 0 and self.c.chunk.n == 0:
@@ -483,6 +536,12 @@ cdef class Scan(Dependent):
         reads.disk_ns += rc.disk_ns
         reads.decompressed += rc.decompressed
         rc.cache_hits = rc.disk_reads = rc.disk_bytes = rc.disk_ns = rc.decompressed = 0
+        reads.dead_passed += self.c.dead - self.dead_counted
+        self.dead_counted = self.c.dead
+        reads.spans_jumped += self.c.run.jumps
+        self.c.run.jumps = 0
+        self.state.c.dead_debt += self.c.merge.dead
+        self.c.merge.dead = 0
         reads.nexts += self.n_items
         if seeking:
             reads.seeks += 1

@@ -1,7 +1,7 @@
 # An open table: its decoded index with pointers to cached blocks, and its resident filter. Finds, reads and decodes blocks; looks
 # up keys. table/open.pxd opens it.
 #
-# A TableC is immutable after open except for the cached block pointers, the descriptor and `wasted`. The Python class Table owns
+# A TableC is immutable after open except for the cached block pointers, the descriptor and the hints. The Python class Table owns
 # it; nogil code borrows the pointer while a caller (a read state, a job, an iterator) holds the object.
 # GIL-protected: unpinned blocks in `blocks`. A reader that holds the GIL may use them until it releases the GIL; a reader
 # without the GIL pins a block under the cache's lock.
@@ -72,6 +72,7 @@ ctypedef struct TableC:
     uint64_t room                  # bytes that opening may still allocate, of file_size + OPEN_ALLOWANCE
     bint charged                   # memory is reserved in the cache's budget
     uint64_t wasted                # point reads that found nothing; a hint for compaction, so lost updates are fine
+    uint64_t dead_passed           # tombstones that scans passed; likewise
     Footer footer
     Properties props
     ValueUse* uses                 # owned: the value logs that entries point into, by number

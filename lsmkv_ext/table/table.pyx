@@ -234,6 +234,11 @@ cdef class Table:
         return lsm_load64(&self.c.wasted)
 
     @property
+    def dead_passed(self):
+        """Tombstones that scans passed one by one."""
+        return lsm_load64(&self.c.dead_passed)
+
+    @property
     def memory(self):
         """Bytes resident while the table is open: index, filter, range tombstones."""
         return self.c.memory

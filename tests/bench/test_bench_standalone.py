@@ -1,4 +1,7 @@
-"""filter_kernel, filter_tree, counters_cost, features and instructions at a small size. No test depends on a time."""
+"""filter_kernel, filter_tree, counters_cost, features, first_key and instructions at a small size.
+
+No test depends on a time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lsmkv
-from lsmkv_bench import counters_cost, features, filter_kernel, filter_tree, instructions
+from lsmkv_bench import counters_cost, features, filter_kernel, filter_tree, first_key, instructions
 from lsmkv_bench.standalone import best_in_turns
 
 
@@ -110,3 +113,13 @@ def test_the_cost_of_features(
     assert found["keyspaces"]["count"] == 5 and found["keyspaces"]["open_ms"] > 0
     features.show(found)
     assert "in a named keyspace" in capsys.readouterr().out
+
+
+def test_the_first_key_behind_deletes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = first_key.measure(tmp_path, deletes=2000, rounds=3)
+    assert list(found) == ["in memtable", "flushed", "half compacted"]
+    assert all(
+        scans["first_us"] > 0 and scans["then_us"] > 0 for moments in found.values() for scans in moments.values()
+    )
+    first_key.show(found)
+    assert "half compacted, after a reopen: first scan" in capsys.readouterr().out

@@ -14,10 +14,10 @@ NAMES = """fillseq fillrandom filluniquerandom fillsync fillbatch fill100K overw
 deleterandom readseq readreverse readrandom readmissing readhot multireadrandom seekrandom newiterator
 readwhilewriting seekrandomwhilewriting readrandomwriterandom mixgraph compact flush open stats levelstats
 sstables filterstats ycsba ycsbb ycsbc ycsbd ycsbe ycsbf bloomadd bloomprobe xxh3 lz4comp lz4decomp
-cacheset cacheget cachemix cacheincr cachememo"""
+cacheset cacheget cachemix cacheincr cachememo queue"""
 SINGLE_THREADED = """fillbatch deleteseq readseq readreverse multireadrandom newiterator compact flush open settle
 stats levelstats sstables filterstats bloomadd bloomprobe xxh3 lz4comp lz4decomp
-cacheset cacheget cachemix cacheincr cachememo"""
+cacheset cacheget cachemix cacheincr cachememo queue"""
 
 
 @pytest.mark.parametrize("name", NAMES.split())

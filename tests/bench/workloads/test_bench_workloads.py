@@ -39,6 +39,7 @@ def test_every_workload_runs_and_is_verified(bench: Any, engine: str) -> None:
         "ycsbe",
         "compact",
         "flush",
+        "queue",
     }
     for result in data["results"]:
         assert result["ops"] > 0 and result["seconds"] > 0, result["workload"]

@@ -300,6 +300,19 @@ def test_seek_heavy_files_go_down():
     assert picked("L1: 1[a-c]", hints=Hints(seek_heavy=frozenset({1}))) is None
 
 
+def test_tables_in_which_scans_passed_tombstones_go_down():
+    hints = Hints(scanned_dead=frozenset({2}))
+    text = """
+        L1: 1[a-c] 2[d-f]/1d
+        L2: 3[a-z]60000
+    """
+    assert picked(text) is None
+    assert picked(text, hints=hints) == "compact L1->L2 [1,2 + 3] scanned tombstones"
+    assert picked("L0: 1[a-c] 2[b-d]/1d", hints=hints) == "compact L0->L1 [2,1] scanned tombstones"
+    assert picked("L1: 1[a-c] 2[d-f]/1d", hints=hints) == "compact L1->L1 [2] scanned tombstones"
+    assert picked("L1: 1[a-c] 2[d-f]", hints=hints) is None
+
+
 def test_filter_debt_is_paid_last():
     hints = Hints(filter_debt=frozenset({1, 2}))
     assert picked("L0: 1[a-z] 2[a-z] 3[a-z] 4[a-z]", hints=hints) == "compact L0->L1 [4,3,2,1] l0 count"

@@ -100,8 +100,8 @@ for i in range(2000):
     db[b"%06d" % (i * 7919 % 4000)] = b"v" * 100
 locks = [db._versions.lock, db._versions.commit]
 calls = [
-    db.stats, db.filter_debt, db.approximate_len, db.approximate_size, db.reset_stats, db._on_seek_debt, other,
-    lambda: db.property("lsmkv.memory"), lambda: db.set_options(l0_stop_trigger=50),
+    db.stats, db.filter_debt, db.approximate_len, db.approximate_size, db.reset_stats, db._on_seek_debt,
+    db._on_dead_debt, other, lambda: db.property("lsmkv.memory"), lambda: db.set_options(l0_stop_trigger=50),
     lambda: db.compact_range(wait=False),
 ]
 interrupted = 0
@@ -187,6 +187,7 @@ def test_the_main_thread_takes_no_lock_itself(tmp_path, monkeypatch, name):
             space.approximate_len,
             space.approximate_size,
             space._on_seek_debt,
+            space._on_dead_debt,
             space.compact_range,
             space.sync,
             lambda: space.property("lsmkv.levels"),
