@@ -12,7 +12,7 @@ from .history_operations import MAINTENANCE, OPERATIONS
 from .linearizability import check_rounds, describe
 
 SHARDS = shards(100)  # a few minutes each, so an interrupted soak repeats little
-HISTORIES = share(10, 1000, SHARDS)
+HISTORIES = share(6, 1000, SHARDS)
 SECONDS = 10 if SOAK else 0.5
 
 

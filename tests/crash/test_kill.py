@@ -15,7 +15,7 @@ from .load import LOG_MODES, PIECES, TINY
 from .oracle import times_opened
 
 SHARDS = shards(20)  # for each log mode
-CYCLES = share(150, 5000, SHARDS)
+CYCLES = share(80, 5000, SHARDS)
 CYCLES_PER_DATABASE = 25
 
 

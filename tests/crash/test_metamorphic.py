@@ -9,7 +9,7 @@ from lsmkv.options import MAX_LEVELS
 
 from .metamorphic import OPTION_SETS, Generator, Model, Store, run
 
-TOTAL = size(100_000, 10_000_000)
+TOTAL = size(60_000, 10_000_000)
 SHARE = -(-TOTAL // len(OPTION_SETS))
 
 

@@ -24,12 +24,12 @@ from .load import LOG_MODES, TINY
 from .monitor import Monitor, Needed
 
 REPLAYS = shards(17)
-STATES = share(400, 12_500, REPLAYS)  # replayed crash states, for each log mode, with and without keyspaces
-UNFLUSHED = share(50, 2500, REPLAYS)  # the same with several logs that no flush has dropped
+STATES = share(250, 12_500, REPLAYS)  # replayed crash states, for each log mode, with and without keyspaces
+UNFLUSHED = share(30, 2500, REPLAYS)  # the same with several logs that no flush has dropped
 CUTTING = shards(10)
-CUTS = share(20, 1000, CUTTING)  # real power cuts, for each mount mode
+CUTS = share(12, 1000, CUTTING)  # real power cuts, for each mount mode
 WATCHING = shards(10)
-WATCHED = share(600, 20_000, WATCHING)  # batches whose syncs are watched, for each log mode
+WATCHED = share(400, 20_000, WATCHING)  # batches whose syncs are watched, for each log mode
 BATCHES = 250
 SHAPES = [(0, None), (3, None), (3, 128)]  # keyspaces, and the size from which on values are in a value log
 DEAD = (errno.EIO, errno.EROFS)  # what a file system that was shut down answers

@@ -11,8 +11,8 @@ from . import oracle
 from .randomized import Failed, Stream
 
 SHARDS = shards(100)
-SESSIONS = share(40, 5000, SHARDS)
-SESSIONS_PER_STREAM = 20
+SESSIONS = share(24, 5000, SHARDS)
+SESSIONS_PER_STREAM = 12
 
 
 @pytest.mark.timeout(0)

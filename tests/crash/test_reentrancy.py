@@ -12,7 +12,7 @@ import lsmkv
 from .reentrancy import CASES, CLASSES, DATA
 
 SHARDS = shards(20)
-TRIALS = share(60, 5000, SHARDS)
+TRIALS = share(40, 5000, SHARDS)
 PER_CHILD = 20
 # Defined by every class, and called by none of its users.
 UNCALLED = {

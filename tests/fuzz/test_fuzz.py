@@ -14,7 +14,7 @@ from soak import figure, shards, share
 from .targets import TARGETS
 
 SHARDS = shards(20)
-COUNT = share(50_000, 20_000_000, SHARDS)
+COUNT = share(25_000, 20_000_000, SHARDS)
 
 
 @pytest.mark.timeout(0)

@@ -229,5 +229,5 @@ class DeadSpans(RuleBasedStateMachine):
 
 TestDeadSpans = DeadSpans.TestCase
 TestDeadSpans.settings = settings(
-    max_examples=size(25, 3000), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=size(12, 3000), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
