@@ -16,6 +16,8 @@ from .outcome import Outcome
 LENGTH = 100  # of the queue
 PORTION = 20_000  # steps; the first and the last portion are compared
 
+Mark = tuple[int, int, int]  # so far: steps, nanoseconds, nanoseconds of CPU time
+
 
 def _step(engine: Engine) -> Any:
     put, scan, delete = engine.put, engine.scan, engine.delete
@@ -43,12 +45,10 @@ def _verify(session: Session, popped: array[int], kept: list[tuple[int, Any]]) -
         session.verifier.expect(key, value, session.verifier.value(popped[i], found[i]))
 
 
-def _portions(marks: list[tuple[int, int]]) -> list[str]:
-    """The cost of a step in the first and in the last portion; `marks` are steps and nanoseconds so far."""
-    lines = []
-    for (start, before), (stop, after) in ((marks[0], marks[1]), (marks[-2], marks[-1])):
-        lines.append(f"steps {start + 1:,} to {stop:,}: {(after - before) / (stop - start) / 1e3:.2f} us each")
-    return lines
+def _portion(before: Mark, after: Mark) -> str:
+    steps = after[0] - before[0]
+    wall, cpu = ((b - a) / steps / 1e3 for a, b in zip(before[1:], after[1:], strict=True))
+    return f"steps {before[0] + 1:,} to {after[0]:,}: {wall:.2f} us each, {cpu:.2f} us of CPU time"
 
 
 def push_and_pop(session: Session, cfg: Settings) -> Outcome:
@@ -59,15 +59,15 @@ def push_and_pop(session: Session, cfg: Settings) -> Outcome:
     most = min(cfg.writes or cfg.num, cfg.num - length)
     _fill(session, operations, length)
     duration = Duration(cfg, most)
-    written, marks = 0, [(0, 0)]
+    written, marks = 0, [(0, 0, 0)]
     while driver.ops < most and not duration.done(driver.ops):
         start = driver.ops
         chunk = operations.take(min(PORTION, most - start))
         kept = driver.each(step, list(zip(chunk.keys, chunk.values or (), strict=True)))
         _verify(session, array("Q", range(start, driver.ops)), kept)
         written += chunk.user_bytes
-        marks.append((driver.ops, driver.ns))
+        marks.append((driver.ops, driver.ns, driver.cpu_ns))
         session.tick(driver.ops, most, driver.ns / 1e9)
     outcome = outcome_of(driver, session, driver.ops, moved=written, written=written)
-    outcome.lines = _portions(marks)
+    outcome.lines = [_portion(*marks[:2]), _portion(*marks[-2:])]
     return outcome

@@ -7,9 +7,9 @@
 # ingest leaves none. A rotation, flush or compaction does not change the view, so spans outlive them. An expired entry is never
 # in a span: a snapshot may judge by an earlier time.
 #
-# DeadSpans is the owner. A tree has one, and each ReadState passes it on to the next. A scan keeps the list of spans of the moment
-# when it began: those in later lists may be too new for it. After each chunk it records the longest run of dead entries that it
-# met. The scan may be older than the last put: its mark tells which puts came since, and these cut the new span.
+# DeadSpans is the owner. A tree has one, and each ReadState passes it on to the next. A scan keeps the list of spans of the
+# moment when it began: those in later lists may be too new for it. After each chunk it records the longest run of dead entries
+# that it met. The scan may be older than the last put: its mark tells which puts came since, and these cut the new span.
 #
 # GIL-protected: all fields, and the reference counts of lists. A list itself never changes, so a scan reads it without the GIL.
 
@@ -43,6 +43,7 @@ ctypedef struct WriteMark:      # the end of the active memtable when a scan beg
 
 ctypedef struct DeadRun:        # dead entries in a row that a scan passes; embedded in it, zeroed at first
     WriteMark mark
+    uint64_t budget             # writes after the mark that it may still look at
     SpanList* known             # owns a reference; NULL: there is none
     uint64_t snapshot
     uint64_t least              # entries that make a span

@@ -11,7 +11,7 @@ cdef enum:
     MOST_SPANS = 64             # of a tree
     LONGEST_KEY = 1024          # bytes; spans with longer keys are not kept
     LOOK_EVERY = 8              # dead entries between looks for a span to jump over
-    MOST_SINCE = 1 << 14        # writes since the scan began; after more it records nothing
+    MOST_SINCE = 1 << 14        # writes since the scan began that its records may look at, all together
 
 cdef uint64_t _least = 16
 
@@ -85,6 +85,7 @@ cdef void run_attach(DeadRun* run, const MemC* m, uint64_t snapshot, DeadSpans s
     run.snapshot = snapshot
     run.least = spans.least
     run.known = spans.pin()
+    run.budget = MOST_SINCE
     run.mark.n_entries = lsm_load64(&m.n_entries)
     run.mark.chunk = <ArenaChunk*>lsm_load_ptr(<void**>&m.last)
     run.mark.offset = lsm_load64(<uint64_t*>&run.mark.chunk.used)
@@ -247,10 +248,12 @@ cdef class DeadSpans:
 
     cdef void record_span(self, DeadRun* run, const MemC* m) noexcept:
         cdef bint latest = self.known == run.known
-        if m != self.active or not run.mark.exact or lsm_load64(&m.n_entries) - run.mark.n_entries > MOST_SINCE:
+        cdef uint64_t since = lsm_load64(&m.n_entries) - run.mark.n_entries
+        if m != self.active or not run.mark.exact or since > run.budget:
             return
         if run.start.len > LONGEST_KEY or run.stop.len > LONGEST_KEY:
             return
+        run.budget -= since
         self.add_span(run)
         self.cut_since(&run.mark)
         self.recorded += 1
