@@ -191,6 +191,18 @@ def test_a_view_of_an_iterator_keeps_what_it_shows(path):
         assert bytes(view) == value(1, 100_000)
 
 
+def test_views_of_a_value_log_that_grows(path):
+    """A mapping has room for 16 MiB more; then the log is mapped again."""
+    with big(path) as db:
+        keep_still(db)
+        views = []
+        for i in range(10):
+            db.put(b"k%d" % i, value(i, 4 * MIB))
+            views.append(db.get(b"k%d" % i, copy=False))
+        for i, view in enumerate(views):
+            assert view == value(i, 4 * MIB)
+
+
 # Memory -------------------------------------------------------------------------------------------------------------
 
 FLAT = """
