@@ -24,7 +24,7 @@ def value(seed, size=5000):
 
 
 def big(path, flag="c", **options):
-    return lsmkv.open(path, flag, **{"large_value_threshold": THRESHOLD, **options})
+    return lsmkv.open(path, flag, **{"large_value_threshold": THRESHOLD, "large_value_compression": None, **options})
 
 
 def vlogs(path):

@@ -20,7 +20,7 @@ def value(seed, size):
 
 
 def big(path, flag="c", **options):
-    return lsmkv.open(path, flag, **{"large_value_threshold": 1000, **options})
+    return lsmkv.open(path, flag, **{"large_value_threshold": 1000, "large_value_compression": None, **options})
 
 
 def vlogs(path):
@@ -68,6 +68,15 @@ def test_a_streamed_value_survives_a_kill_and_is_in_one_value_log(path, tmp_path
     with big(copy) as db:
         assert dict(db.iterator()) == {b"a": value(1, 5000), b"b": value(2, 2 * MIB), b"c": value(3, 5000)}
         assert 3500 < db.ttl(b"b") <= 3600
+
+
+def test_a_streamed_value_is_on_disk_before_a_record_points_to_it(path):
+    """Nobody else syncs its value log: not the log, and not the flush."""
+    with big(path) as db:
+        make, made = db._engine.on_streamed_value, []
+        db._engine.on_streamed_value = lambda: made.append(make()) or made[0]
+        db.put(b"k", io.BytesIO(value(1, MIB)), length=MIB)
+        assert made[0].synced == made[0].size > MIB
 
 
 def test_a_file_that_ends_early_writes_nothing(path):
