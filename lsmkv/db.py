@@ -220,7 +220,7 @@ class DB(KeyspaceCalls):
             tree.live.set_shadow_period(round(1 / ratio) if ratio else 0)
             ttl = tree.options.default_ttl
             self._engine.set_default_ttl(tree.live, 0 if ttl is None else ttl_milliseconds(ttl))
-            threshold, compression = tree.options.large_values or (NEVER, 0)
+            threshold, compression = tree.large_values or (NEVER, 0)
             self._engine.set_large_value(tree.live, threshold, compression)
 
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:

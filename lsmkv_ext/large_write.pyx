@@ -173,8 +173,9 @@ cdef int put_streamed(Engine engine, Tree tree, bytes key, ValueWriter values, b
                       int sync) except -1:
     """Writes the put of a value that is on disk."""
     cdef WriteBatch batch = WriteBatch()
+    cdef bytes logged_pointer = pointer + values.log.identity.to_bytes(8, "little")
     cdef uint64_t logged = 0
-    batch_add(&batch.b, tree.keyspace, OP_PUT_POINTER, key, len(key), pointer + values.log.identity.to_bytes(8, "little"), LOGGED_POINTER, expiry)
+    batch_add(&batch.b, tree.keyspace, OP_PUT_POINTER, key, len(key), logged_pointer, LOGGED_POINTER, expiry)
     begin(engine, len(key) + length, sync)
     try:
         engine.check_writable()

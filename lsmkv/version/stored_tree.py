@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsmkv.errors import ClosedError, KeyspaceError
-from lsmkv.options import Options
+from lsmkv.options import LARGE_VALUE, Options
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import TreeState
 from lsmkv.version.version import TableMeta, Version
@@ -64,6 +64,14 @@ class StoredTree:
         if self._options is None or self._options[0] is not base or self._options[1] is not given:
             self._options = (base, given, base.for_keyspace(given))
         return self._options[2]
+
+    @property
+    def large_values(self) -> tuple[int, int] | None:
+        """The threshold of large values and their compression, or None. The default threshold upgrades no database."""
+        values = self.options.large_values
+        if values is not None and values[0] == LARGE_VALUE and self.versions.state.format_version == 1:
+            return None
+        return values
 
     @property
     def dropped(self) -> bool:

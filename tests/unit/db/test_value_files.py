@@ -94,7 +94,7 @@ def test_a_file_that_ends_early_writes_nothing(path):
 
 
 def test_without_a_threshold_a_file_is_read_into_memory(path):
-    with lsmkv.open(path) as db:
+    with lsmkv.open(path, large_value_threshold=None) as db:
         db.put(b"k", io.BytesIO(value(1, 2 * MIB)), length=2 * MIB)
         assert db[b"k"] == value(1, 2 * MIB)
         assert vlogs(path) == []
