@@ -32,7 +32,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("value-size-max", "size", "of uniform and normal sizes"),
     ("compression-ratio", "float", "compressed size of a value / its size"),
     ("compression", "text", "lz4 or none"),
-    ("large-value-threshold", "size", "values from this size on go to value logs of lsmkv and blob files of rocksdb-blob"),
+    ("large-value-threshold", "size", "from this size on values go to value logs (lsmkv) or blob files (rocksdb-blob)"),
     ("batch-size", "count", "records per call: fillbatch (1000), multireadrandom (100)"),
     ("seek-nexts", "count", "nexts after each seek"),
     ("cache-size", "size", "size of the block cache"),

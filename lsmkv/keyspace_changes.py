@@ -70,4 +70,4 @@ def _upgrade(scheduler: Scheduler, logs: LogSupply) -> None:
     versions.apply(VersionEdit(reason="upgrade"), format_version=LATEST_FORMAT)
     logs.discard_spare()
     scheduler.flusher.rotate()
-    versions.engine.takes_expiries = True
+    versions.engine.format_2 = True

@@ -20,6 +20,8 @@ from lsmkv_ext.limits import MAX_LEVELS as MAX_LEVELS
 
 KIB = 1 << 10
 MIB = 1 << 20
+# The default threshold of large values. In a database of format 1 the default counts as None.
+LARGE_VALUE = 8 * KIB
 
 MAX_BITS_PER_KEY = 64.0
 MAX_TTL = 1e12  # seconds: some thirty thousand years

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from lsmkv.errors import ConflictError
 from lsmkv.mapping import Key, optional_bytes
@@ -71,6 +72,18 @@ class Transaction(TransactionBase):
         passed = _passed(base, span, low, high, reverse)
         visible = (item for item in passed if not any(first <= item[0] < last for first, last in deleted))
         return _overlaid(visible, mine[::-1] if reverse else mine, reverse)
+
+    def open_value(self, key: Key) -> BinaryIO:  # type: ignore[override]
+        """Return the value of `key` as a binary file object. It is read at once, so that it counts as read.
+
+        Raises `KeyError` if the key is missing.
+
+        >>> db.put(b"ada", b"1815")
+        >>> with db.transaction() as tx:
+        ...     tx.open_value(b"ada").read()
+        b'1815'
+        """
+        return io.BytesIO(self[key])
 
     def iterator(self, **options: Any) -> Iterator[Item]:  # type: ignore[override]
         """Iterate over the items. Parameters are those of `items`, as keywords.

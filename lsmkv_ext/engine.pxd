@@ -89,7 +89,7 @@ cdef class Engine:
     cdef readonly bint readonly
     cdef bint sync_default
     cdef bint writable
-    cdef public bint takes_expiries     # the format has them
+    cdef public bint format_2   # the database has it, and with it expiries and large values
     cdef bint default_ttls      # a tree has or had one
     cdef bint sealed            # closing: the last flush has begun, so no write is taken
     cdef readonly object refusal        # the error that made the database read-only, or None
@@ -100,7 +100,7 @@ cdef class Engine:
     cdef public object refill_reserve   # (): sets space aside again if there is any, and calls set_reserve_used
     cdef public object on_large_value   # (): returns a new ValueWriter, whose name is durable; the caller holds the turn
     cdef public object on_streamed_value    # (): the same for one value of its own; the caller holds no turn
-    cdef public object on_upgrade       # (): gives the database the latest format and sets `takes_expiries`
+    cdef public object on_upgrade       # (): gives the database the latest format and sets `format_2`
     cdef WriteCounters writes
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
@@ -127,8 +127,9 @@ cdef class Engine:
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=*) except -1
     cdef int count_batch(self, const BatchC* b) noexcept
     cdef int check_keyspaces(self, const BatchC* b) except -1
-    # Makes the database take expiries: one of format 1 is upgraded.
-    cdef int allow_expiries(self) except -1
+    # A database of format 1 gets format 2.
+    cdef int upgrade(self) except -1
+    cdef int update_held(self) noexcept
     # A copy of the batch in which puts without an expiry have the default one of their keyspace.
     cdef WriteBatch with_default_expiries(self, const BatchC* b)
     # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. `end` gets the end of the record.

@@ -32,7 +32,7 @@ class Engine:
     on_large_value: Callable[[], ValueWriter] | None
     on_streamed_value: Callable[[], ValueWriter] | None
     on_upgrade: Callable[[], object] | None
-    takes_expiries: bool
+    format_2: bool
     def __new__(cls, path: str, seed: int) -> Self: ...
     def new_tree(self, keyspace: int, memtable: Memtable | None = None) -> Tree: ...
     def start(

@@ -251,16 +251,20 @@ cdef class Engine:
 
     def set_delay(self, uint64_t ns_per_kib):
         self.delay = ns_per_kib
-        self.held = self.delay or self.stopped or self.reserve_used
+        self.update_held()
 
     def set_stopped(self, bint stopped):
         self.stopped = stopped
-        self.held = self.delay or self.stopped or self.reserve_used
+        self.update_held()
 
     def set_reserve_used(self, bint used):
         """While the reserve is in use, only writes that free space are taken: others would eat it up."""
         self.reserve_used = used
+        self.update_held()
+
+    cdef int update_held(self) noexcept:
         self.held = self.delay or self.stopped or self.reserve_used
+        return 0
 
     def set_row_cache(self, size_t limit):
         """Bytes that the row cache may hold; 0 keeps none."""
@@ -561,8 +565,8 @@ cdef class Engine:
             refuse_dropped()
         hash = xxh3(key, klen, self.seed)
         mem_prefetch(tree.active.c, hash)
-        if expiry and not self.takes_expiries:
-            self.allow_expiries()
+        if expiry and not self.format_2:
+            self.upgrade()
         self.begin_write(klen + vlen, False, op != OP_PUT)
         if tree.state is None:
             refuse_dropped()
@@ -617,8 +621,8 @@ cdef class Engine:
         if self.default_ttls:
             expiring = self.with_default_expiries(b)
             b = &expiring.b
-        if b.expiries and not self.takes_expiries:
-            self.allow_expiries()
+        if b.expiries and not self.format_2:
+            self.upgrade()
         large = b.used >= LARGE_BATCH
         while True:
             self.begin_write(b.used, large, b.deletes == b.count)
@@ -641,7 +645,7 @@ cdef class Engine:
         self.writes.bytes_written += b.used
         return 0
 
-    cdef int allow_expiries(self) except -1:
+    cdef int upgrade(self) except -1:
         section_refuse()
         self.on_upgrade()
         return self.check_writable()

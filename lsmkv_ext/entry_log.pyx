@@ -89,7 +89,7 @@ def decode_record(bytes record not None):
             slice_of(record, TOTALS_SIZE, len(record) - TOTALS_SIZE))
 
 
-def entry_size(bytes raw not None, bytes payload not None):
+cpdef uint64_t entry_size(bytes raw, bytes payload) except? 0:
     """Return the bytes that an entry counts for. Its key is stored twice, in `index` and in `queue`."""
     return 2 * len(raw) + len(payload) + ENTRY_OVERHEAD
 
@@ -215,7 +215,7 @@ cdef class EntryLog:
 
     def append(self, writer, bytes raw not None, bytes payload not None, uint64_t expiry, int kind, bytes tag not None):
         """Write an entry to the end of the log. An entry that it replaces was released before."""
-        cdef uint64_t size = 2 * len(raw) + len(payload) + ENTRY_OVERHEAD
+        cdef uint64_t size = entry_size(raw, payload)
         cdef bytes position
         self.tail += size
         self.live += size
@@ -248,7 +248,7 @@ cdef class EntryLog:
     def write_entry(self, writer, bytes raw not None, bytes payload not None, uint64_t expiry, int kind, bytes tag not None,
                     bytes old):
         """Write an entry in place of `old`. Returns False if it is larger than the cache, which then has neither."""
-        cdef uint64_t size = 2 * len(raw) + len(payload) + ENTRY_OVERHEAD
+        cdef uint64_t size = entry_size(raw, payload)
         if size > self.limit:
             if old is not None:
                 self.remove(writer, raw, old)

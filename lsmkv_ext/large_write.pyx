@@ -20,8 +20,8 @@ cdef int begin(Engine engine, uint64_t footprint, int sync) except -1:
     """Takes the turn, because an append may release the GIL."""
     if sync == SYNC_YES and engine.log is None:
         refuse_sync()
-    if not engine.takes_expiries:
-        engine.allow_expiries()
+    if not engine.format_2:
+        engine.upgrade()
     engine.check_writable()
     engine.begin_write(footprint, True, False)
     engine.handle.inflight += 1
@@ -163,8 +163,8 @@ cdef int put_file(Engine engine, Tree tree, bytes key, object file, uint64_t len
     cdef bytes value
     cdef ValueWriter values
     if length >= SHORTEST_STREAM and length >= tree.large_value:
-        if not engine.takes_expiries:
-            engine.allow_expiries()
+        if not engine.format_2:
+            engine.upgrade()
         engine.check_writable()
         values = engine.on_streamed_value()
         value = values.stream(file, length, tree.value_compression)
@@ -179,8 +179,9 @@ cdef int put_streamed(Engine engine, Tree tree, bytes key, ValueWriter values, b
                       int sync) except -1:
     """Writes the put of a value that is on disk."""
     cdef WriteBatch batch = WriteBatch()
+    cdef bytes logged_pointer = pointer + values.log.identity.to_bytes(8, "little")
     cdef uint64_t logged = 0
-    batch_add(&batch.b, tree.keyspace, OP_PUT_POINTER, key, len(key), pointer + values.log.identity.to_bytes(8, "little"), LOGGED_POINTER, expiry)
+    batch_add(&batch.b, tree.keyspace, OP_PUT_POINTER, key, len(key), logged_pointer, LOGGED_POINTER, expiry)
     begin(engine, len(key) + length, sync)
     try:
         engine.check_writable()

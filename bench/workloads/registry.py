@@ -13,7 +13,6 @@ from .mixed import YCSB, mixed, read_random_write_random
 from .operations import DELETE, GET, PUT, SCAN, UPDATE
 from .threads import while_writing
 
-
 LARGE_VALUE = 1024  # the threshold of the big* workloads
 
 

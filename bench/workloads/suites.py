@@ -56,8 +56,8 @@ seekrandom:reads=30000:seek_nexts=10:title=seekrandom
 overwrite:writes=100000:title=overwrite
 """
 
-# Run it once for each --value-size, with --compression=none and =lz4. The second overwrite makes the write amplification that of
-# a fill and two rounds of overwrites.
+# Run it once for each --value-size, with --compression=none and =lz4. The second overwrite shows the write
+# amplification of a fill and two rounds of overwrites.
 BIG = """
 bigfill
 bigread:title=warm-up

@@ -64,7 +64,7 @@ class Jobs:
         return self._write_l0(list(memtables), self.versions.directory, keep_deletes, self._large_values())
 
     def _large_values(self) -> tuple[int, int] | None:
-        return self.tree.options.large_values if self.versions.state.format_version >= 2 else None
+        return self.tree.large_values if self.versions.state.format_version >= 2 else None
 
     def merge_l0(self, files: Sequence[TableMeta]) -> dict[str, Any]:
         """Merges `files`, adjacent in L0 and newest first, into one table of L0, without committing it."""

@@ -117,7 +117,7 @@ class CompactRange:
         self._tree = tree
         self._span = span
         self._pause = pause
-        self._now = tree.versions.judge_time(tree.versions.engine.takes_expiries)
+        self._now = tree.versions.judge_time(tree.versions.engine.format_2)
         self._l0_at_start = {f.number for f in version.levels[0]}
         self._level = 0
         self._after = b""  # the level is compacted up to this key

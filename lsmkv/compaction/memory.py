@@ -8,8 +8,8 @@ from lsmkv.version.version_set import VersionSet
 
 # From this write buffer size on, memtables rotate early.
 EARLY_FROM = 8 << 20
-# A value log takes the values of this many write buffers. Recovery reads it if it was not synced, and its garbage counts once it is
-# sealed.
+# A value log takes the values of this many write buffers. Recovery reads it if it was not synced, and its garbage
+# counts once it is sealed.
 VALUE_BUFFERS = 1
 # The cache shrinks in steps of this size, or other threads would wait long for the GIL.
 SHRINK_STEP = 1 << 20

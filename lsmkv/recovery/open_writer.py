@@ -184,7 +184,7 @@ def _begin(
     last_seq = edit.last_seq or 0 if last_seq is None else last_seq
     writer = _log_of(number, versions, outputs, last_seq)
     watermark = None
-    if writer is not None or versions.engine.takes_expiries:
+    if writer is not None or versions.engine.format_2:
         watermark = SyncWatermark(os.path.join(versions.directory, filenames.SYNCED))
     edit = replace(edit, logged=writer is not None, clock=_clock_to_store(versions, edit), reason="open")
     # Syncs the directory before the edit is durable, and with it the names of the log and the tables.

@@ -152,7 +152,7 @@ def new_version_set(
 ) -> VersionSet:
     """A version set with no table open yet. `clock` replaces the clock of the system."""
     versions = VersionSet(directory, options, state, {}, *caches, FileNumbers(state.next_file))
-    versions.engine.takes_expiries = state.format_version > 1
+    versions.engine.format_2 = state.format_version > 1
     versions.engine.start_clock(latest_time(directory, state), clock)
     for tree in versions.trees.values():
         try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsmkv.errors import ClosedError, KeyspaceError
-from lsmkv.options import Options
+from lsmkv.options import LARGE_VALUE, Options
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import TreeState
 from lsmkv.version.version import TableMeta, Version
@@ -70,10 +70,22 @@ class StoredTree:
     def tune(self, options: Options) -> None:
         """Applies the options of the keyspace to what is in memory."""
         ratio, ttl = options.filter_shadow_ratio, options.default_ttl
-        threshold, compression = options.large_values or (NEVER, 0)
+        threshold, compression = self._large_values(options) or (NEVER, 0)
         self.live.set_shadow_period(round(1 / ratio) if ratio else 0)
         self.versions.engine.set_default_ttl(self.live, 0 if ttl is None else ttl_milliseconds(ttl))
         self.versions.engine.set_large_value(self.live, threshold, compression)
+
+    @property
+    def large_values(self) -> tuple[int, int] | None:
+        """The threshold of large values and their compression, or None."""
+        return self._large_values(self.options)
+
+    def _large_values(self, options: Options) -> tuple[int, int] | None:
+        values = options.large_values
+        # The default threshold upgrades no database.
+        if values is not None and values[0] == LARGE_VALUE and self.versions.state.format_version == 1:
+            return None
+        return values
 
     @property
     def dropped(self) -> bool:

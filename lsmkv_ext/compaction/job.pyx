@@ -498,8 +498,8 @@ cdef Interval* make_intervals(list ranges) except NULL:
 
 cdef class Job:
     """One flush or compaction. `inputs`, newest first: Memtable, Table, or a list of disjoint Tables in key order. With `start`
-    and `stop` it takes only the keys in [start, stop), but still counts whole inputs as read. With `large_values`, a threshold and
-    a compression, values of that size go to a new value log."""
+    and `stop` it takes only the keys in [start, stop), but still counts whole inputs as read. With `large_values`, a threshold
+    and a compression, values of that size go to a new value log."""
 
     def __cinit__(self, inputs, *, directory, FileNumbers numbers not None, uint32_t output_level=0,
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,

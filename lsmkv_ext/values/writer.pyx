@@ -197,7 +197,8 @@ cdef int stream_begin(ValueWriterC* w, uint64_t raw, int compression, ValuePoint
     return ST_OK
 
 
-cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, const char* data, size_t n, Status* st) noexcept nogil:
+cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, const char* data, size_t n,
+                    Status* st) noexcept nogil:
     cdef uint64_t i, at
     cdef uint32_t stored
     cdef const char* chunk

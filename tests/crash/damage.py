@@ -1,8 +1,8 @@
 """Damaged files: every byte flipped, every file cut short and zeroed from every offset.
 
-A small database with tables on two levels, a live log, value logs of a table and of the log, several manifest records, a second keyspace, expiries
-and known contents is copied as it is on disk while open (all of it synced). Each trial damages one file of a
-copy and opens it.
+A small database with tables on two levels, a live log, value logs of a table and of the log, several manifest
+records, a second keyspace, expiries and known contents is copied as it is on disk while open (all of it synced).
+Each trial damages one file of a copy and opens it.
 Allowed: a refused open that changes nothing, right answers, and errors that say "corrupt". Never a wrong
 answer, a key that is silently gone, a crash, or a hang.
 """

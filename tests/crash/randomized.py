@@ -416,7 +416,11 @@ class Stream:
     ) -> None:
         self._lab, self._folder, self._seed = lab, folder, seed
         self._known = [key.hex() for key in start or ()]
-        self._place: dict[str, Any] = {"folder": str(folder / "db"), "book": str(folder / "book"), "keyspaces": keyspaces}
+        self._place: dict[str, Any] = {
+            "folder": str(folder / "db"),
+            "book": str(folder / "book"),
+            "keyspaces": keyspaces,
+        }
         # Half of the streams keep a tree of the smallest files, which grows over many sessions.
         self._deep = random.Random(seed).random() < 0.5
         self.counts = dict.fromkeys(["sessions", "on seven levels", "operations", "faults", "kills", "repairs"], 0)

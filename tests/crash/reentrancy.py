@@ -639,6 +639,7 @@ READS: dict[str, tuple[Call, str]] = {
     "ttl": (lambda d, t: [d.ttl(t.key(key)) for key in KEYS[3:9]], "buffer"),
     "__getitem__": (lambda d, t: d[t.key(KEYS[3])], "buffer"),
     "__contains__": (lambda d, t: t.key(KEYS[3]) in d, "buffer"),
+    "open_value": (lambda d, t: d.open_value(t.key(KEYS[3])).read(), "buffer"),
     "multi_get": (lambda d, t: d.multi_get(t.each([t.key(key) for key in KEYS[::9]])), "buffer iterable"),
     "keys": (lambda d, t: [t.key(KEYS[3]) in d.keys(t.key(KEYS[2])), *d.keys(t.key(KEYS[2]))], "buffer"),
     "values": (lambda d, t: [*d.values(t.key(KEYS[2])), t.key(b"no value") in d.values()], "buffer"),
@@ -823,6 +824,7 @@ _simple(
     lambda t: t.db.transaction(),
     {
         **{name: READS[name] for name in ("__getitem__", "__contains__", "multi_get", "__iter__", "__repr__")},
+        "open_value": (lambda x, t: x.open_value(t.key(KEYS[3])).read(), "buffer"),
         "get": (lambda x, t: [x.get(t.key(KEYS[3])), x.get(t.key(KEYS[3]), keyspace=t.side())], "buffer"),
         "items": (lambda x, t: [*x.items(t.key(KEYS[1]), t.key(KEYS[9])), *x.items(keyspace=t.side())], "buffer"),
         "iterator": (lambda x, t: list(x.iterator(prefix=t.key(b"k"), reverse=t.flag(True))), "buffer bool"),

@@ -53,7 +53,9 @@ class SpreadDB:
     def __len__(self) -> int:
         return sum(map(len, self._spaces))
 
-    def items(self, start: bytes | None = None, stop: bytes | None = None, **bounds: Any) -> Iterator[tuple[bytes, bytes]]:
+    def items(
+        self, start: bytes | None = None, stop: bytes | None = None, **bounds: Any
+    ) -> Iterator[tuple[bytes, bytes]]:
         with self.snapshot() as snapshot:
             yield from snapshot.items(start, stop, **bounds)
 
@@ -149,6 +151,8 @@ class SpreadSnapshot:
     def get(self, key: bytes) -> bytes | None:
         return self._snapshot.keyspace(self._spread.home(key)).get(key)
 
-    def items(self, start: bytes | None = None, stop: bytes | None = None, **bounds: Any) -> Iterator[tuple[bytes, bytes]]:
+    def items(
+        self, start: bytes | None = None, stop: bytes | None = None, **bounds: Any
+    ) -> Iterator[tuple[bytes, bytes]]:
         views = [self._snapshot.keyspace(space).items(start, stop, **bounds) for space in self._spread.spaces]
         return heapq.merge(*views, reverse=bounds.get("reverse", False))

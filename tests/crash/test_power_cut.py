@@ -76,8 +76,6 @@ def test_replayed_power_cuts_leave_a_prefix(lab, folder, wal, keyspaces, large, 
 def test_power_cuts_before_any_flush_leave_a_prefix(lab, folder, wal, keyspaces, large, shard):
     """A flush syncs the directory and drops logs, and so hides a log that was not synced or whose name was not."""
     options = {**TINY, "wal": wal, "max_write_buffers": 8, "keyspaces": keyspaces, "large_value_threshold": large}
-    if large:
-        options["write_buffer_size"] //= 4  # a value log holds four of them
     name = f"unflushed-{wal}{keyspaces}{large}{shard}"
     path = folder / f"{name}.trace"
     recorded = {"folder": str(folder / name), "trace_path": str(path), "options": options, "seed": name}

@@ -24,7 +24,7 @@ def value(seed, size=5000):
 
 
 def big(path, flag="c", **options):
-    return lsmkv.open(path, flag, **{"large_value_threshold": THRESHOLD, **options})
+    return lsmkv.open(path, flag, **{"large_value_threshold": THRESHOLD, "large_value_compression": None, **options})
 
 
 def vlogs(path):
@@ -89,7 +89,7 @@ def test_values_below_the_threshold_stay_inline(path):
 
 
 def test_without_a_threshold_there_is_no_value_log(path):
-    with lsmkv.open(path) as db:
+    with lsmkv.open(path, large_value_threshold=None) as db:
         db.put(b"large", bytes(1 << 20))
         db.flush()
         assert not vlogs(path)
@@ -139,13 +139,13 @@ def test_updates_and_transactions_see_large_values(path):
 
 
 def test_a_value_log_is_full_before_recovery_has_to_read_much(path):
-    with big(path, write_buffer_size=8192) as db:
+    with big(path, write_buffer_size=32768) as db:
         keep_still(db)
         for i in range(40):
             db.put(b"k%02d" % i, value(i, 4000))
         sizes = [os.path.getsize(os.path.join(path, name)) for name in vlogs(path)]
         assert len(sizes) >= 4
-        assert max(sizes) < 4 * 8192 + 4100
+        assert max(sizes) < 32768 + 4100
         db.flush()
         assert {db[b"k%02d" % i] == value(i, 4000) for i in range(40)} == {True}
 
@@ -351,7 +351,7 @@ def test_destroy_removes_value_logs(path):
 
 
 def test_the_threshold_changes_on_an_open_database(path):
-    with lsmkv.open(path) as db:
+    with lsmkv.open(path, large_value_threshold=None) as db:
         db.put(b"a", value(1))
         db.set_options(large_value_threshold=THRESHOLD, large_value_compression="lz4")
         db.put(b"b", bytes(5000))
@@ -429,14 +429,7 @@ def overwrite(db, rounds, keys=40, size=4000):
     return expected
 
 
-# Nothing compacts while the database is kept still, so L0 must not stop the writer.
-TIGHT = {
-    "write_buffer_size": 8192,
-    "target_file_size": 8192,
-    "max_background_jobs": 1,
-    "l0_slowdown_trigger": 1000,
-    "l0_stop_trigger": 1000,
-}
+TIGHT = {"write_buffer_size": 32768, "target_file_size": 8192, "max_background_jobs": 1}
 
 
 def test_collection_bounds_the_bytes_of_value_logs(path):

@@ -233,7 +233,7 @@ def test_deleted_and_compacted_away_is_still_a_change(db):
 
 
 def test_what_is_kept_for_transactions_is_bounded(path):
-    with lsmkv.open(path, write_buffer_size=1 << 20) as db:
+    with lsmkv.open(path, write_buffer_size=1 << 20, large_value_threshold=None) as db:
         first = db.transaction()
         first.get(b"a")
         for i in range(90):

@@ -20,7 +20,7 @@ def value(seed, size):
 
 
 def big(path, flag="c", **options):
-    return lsmkv.open(path, flag, **{"large_value_threshold": 1000, **options})
+    return lsmkv.open(path, flag, **{"large_value_threshold": 1000, "large_value_compression": None, **options})
 
 
 def vlogs(path):
@@ -70,6 +70,15 @@ def test_a_streamed_value_survives_a_kill_and_is_in_one_value_log(path, tmp_path
         assert 3500 < db.ttl(b"b") <= 3600
 
 
+def test_a_streamed_value_is_on_disk_before_a_record_points_to_it(path):
+    """Nobody else syncs its value log: not the log, and not the flush."""
+    with big(path) as db:
+        make, made = db._engine.on_streamed_value, []
+        db._engine.on_streamed_value = lambda: made.append(make()) or made[0]
+        db.put(b"k", io.BytesIO(value(1, MIB)), length=MIB)
+        assert made[0].synced == made[0].size > MIB
+
+
 def test_a_file_that_ends_early_writes_nothing(path):
     with big(path) as db:
         keep_still(db)
@@ -85,7 +94,7 @@ def test_a_file_that_ends_early_writes_nothing(path):
 
 
 def test_without_a_threshold_a_file_is_read_into_memory(path):
-    with lsmkv.open(path) as db:
+    with lsmkv.open(path, large_value_threshold=None) as db:
         db.put(b"k", io.BytesIO(value(1, 2 * MIB)), length=2 * MIB)
         assert db[b"k"] == value(1, 2 * MIB)
         assert vlogs(path) == []
@@ -189,6 +198,18 @@ def test_a_view_of_an_iterator_keeps_what_it_shows(path):
         db.compact_range()
         assert len(vlogs(path)) == 1
         assert bytes(view) == value(1, 100_000)
+
+
+def test_views_of_a_value_log_that_grows(path):
+    """A mapping has room for 16 MiB more; then the log is mapped again."""
+    with big(path) as db:
+        keep_still(db)
+        views = []
+        for i in range(10):
+            db.put(b"k%d" % i, value(i, 4 * MIB))
+            views.append(db.get(b"k%d" % i, copy=False))
+        for i, view in enumerate(views):
+            assert view == value(i, 4 * MIB)
 
 
 # Memory -------------------------------------------------------------------------------------------------------------
