@@ -52,8 +52,8 @@ class Options:
     optimize_filters_for_hits: bool | str = False
     prefix_extractor: PrefixExtractor = None
     default_ttl: float | None = None
-    large_value_threshold: int | None = None
-    large_value_compression: Compression = None
+    large_value_threshold: int | None = LARGE_VALUE
+    large_value_compression: Compression = "lz4"
     value_gc_ratio: float = 1.5
     verify_filters: bool = True
     filter_debt_ratio: float | None = None
@@ -105,7 +105,7 @@ class Options:
         """The threshold of large values and the number of their compression, or None.
 
         >>> lsmkv.Options(large_value_threshold=4096).large_values
-        (4096, 0)
+        (4096, 1)
         """
         if self.large_value_threshold is None:
             return None

@@ -73,7 +73,7 @@ class Transaction(TransactionBase):
         visible = (item for item in passed if not any(first <= item[0] < last for first, last in deleted))
         return _overlaid(visible, mine[::-1] if reverse else mine, reverse)
 
-    def open_value(self, key: Key) -> BinaryIO:  # type: ignore[override]
+    def open_value(self, key: Any) -> BinaryIO:
         """Return the value of `key` as a binary file object. It is read at once, so that it counts as read.
 
         Raises `KeyError` if the key is missing.

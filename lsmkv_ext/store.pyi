@@ -1,12 +1,12 @@
 from datetime import datetime, timedelta
 
+from _typeshed import SupportsRead
 from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.reader import Reader
 from lsmkv_ext.tree import Tree
-from lsmkv_ext.values.writer import SupportsRead
 
 @disjoint_base
 class Store(Reader):
@@ -29,7 +29,7 @@ class Store(Reader):
     def put(
         self,
         key: Buffer,
-        value: Buffer | SupportsRead,
+        value: Buffer | SupportsRead[bytes],
         *,
         sync: bool | None = None,
         ttl: float | timedelta | None = None,

@@ -1,15 +1,13 @@
 import os
-from typing import Protocol, Self
+from typing import Self
 
+from _typeshed import SupportsRead
 from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.values.reader import ValueLog
 
 HEAD_SIZE: int
-
-class SupportsRead(Protocol):
-    def read(self, n: int, /) -> bytes: ...
 
 @disjoint_base
 class ValueWriter:
@@ -23,7 +21,7 @@ class ValueWriter:
     @property
     def synced(self) -> int: ...
     def append(self, value: Buffer, compression: int = 0) -> bytes: ...
-    def stream(self, file: SupportsRead, length: int, compression: int = 0) -> bytes: ...
+    def stream(self, file: SupportsRead[bytes], length: int, compression: int = 0) -> bytes: ...
     def copy(self, source: ValueLog, pointer: bytes) -> bytes: ...
     def sync(self) -> None: ...
 

@@ -46,7 +46,7 @@ def test_operations_come_back_in_order_with_their_sequence_numbers(operations):
 
 
 def test_a_batch_is_logged_as_it_is_decoded(tmp_path):
-    with lsmkv.open(tmp_path / "db") as db:
+    with lsmkv.open(tmp_path / "db", large_value_threshold=None) as db:
         users = db.keyspace("users")
         with db.write_batch() as batch:
             batch.put(b"k" * 300, b"v" * 70_000)
