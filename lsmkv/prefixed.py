@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, BinaryIO
 
 from lsmkv.errors import ReadOnlyError
 from lsmkv.mapping import Key, OrderedMapping
@@ -491,6 +491,16 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         if isinstance(self.db, SnapshotBase):
             raise TypeError("this is a snapshot already")
         return PrefixedSnapshot(self.db.snapshot(), self.prefix)
+
+    def open_value(self, key: Key) -> BinaryIO:
+        """Return the value of `key` as a binary file object. It is that of `DB.open_value`.
+
+        >>> db.put(b"user:ada", b"1815")
+        >>> db.prefixed_db(b"user:").open_value(b"ada").read()
+        b'1815'
+        """
+        file: BinaryIO = self.db.open_value(self.prefix + as_bytes(key))
+        return file
 
     def iterator(
         self,

@@ -44,8 +44,8 @@ PLANTED = {
     ),
     "the bounds of a range after the check": (
         "store.pyx",
-        "        self.check_writable()\n        write_batch(self.engine, &batch.b, wish)\n\n    def write(",
-        "        write_batch(self.engine, &batch.b, wish)\n\n    def write(",
+        "        self.check_writable()\n        if first < last:\n",
+        "        if first < last:\n",
         "delete_range: write_batch",
     ),
     "the truth of an argument after the check": (

@@ -12,8 +12,8 @@ from lsmkv_tool.directory import stat_file
 from lsmkv_tool.render import units
 from lsmkv_tool.render.columns import Column, fixed, num, optional
 from lsmkv_tool.render.output import Output
-from lsmkv_tool.sst.paths import read_tables
 from lsmkv_tool.sst.table import Table
+from lsmkv_tool.tables import read_tables
 
 PROPERTIES = (
     "entries",

@@ -9,8 +9,8 @@ import click
 from lsmkv_tool.command import declare
 from lsmkv_tool.render.columns import Column, num, optional
 from lsmkv_tool.render.output import Output
-from lsmkv_tool.sst.paths import read_tables
 from lsmkv_tool.sst.table import verify_file
+from lsmkv_tool.tables import read_tables
 
 COLUMNS = [
     Column("file", "file"),

@@ -11,7 +11,7 @@ from lsmkv_tool.exits import open_errors
 from lsmkv_tool.render import units
 from lsmkv_tool.render.columns import Column, Row, num, optional
 from lsmkv_tool.render.output import Output
-from lsmkv_tool.sst.paths import read_tables
+from lsmkv_tool.tables import read_tables
 
 COLUMNS = [Column("table", "table"), num("values", "values", units.count), optional("problem", "problem")]
 

@@ -296,8 +296,11 @@ def test_a_compaction_moves_values_that_are_older_than_the_threshold(path):
 def test_a_format_1_database_keeps_its_values_in_tables(path, tmp_path):
     golden = os.path.join(os.path.dirname(__file__), "..", "..", "golden", "format-1")
     subprocess.run(["cp", "-r", golden, tmp_path / "old"], check=True)
-    with big(tmp_path / "old", large_value_threshold=64) as db:
+    with lsmkv.open(tmp_path / "old", large_value_threshold=None) as db:
+        db.put(b"large", value(1, 5000))
+    with big(tmp_path / "old") as db:
         before = dict(db.iterator())
         db.compact_range()
         assert db._versions.state.format_version == 1
+        assert vlogs(tmp_path / "old") == []
         assert dict(db.iterator()) == before

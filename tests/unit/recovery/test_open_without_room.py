@@ -39,7 +39,7 @@ def killed(tmp_path, full_disk):
     db.delete_range(b"0-0100", b"0-0200")
     kept = {k: v for k, v in expected.items() if not b"0-0100" <= k < b"0-0200"}
     path = tmp_path / "killed"
-    shutil.copytree(db.path, path)
+    shutil.copytree(db.path, path, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     db.close()
     return path, kept
 
@@ -139,7 +139,7 @@ def test_hostile_logs_do_not_fill_the_memory(tmp_path, full_disk, monkeypatch):
         for i in range(20_000):
             batch.put(b"%05d" % i, b"")
     path = tmp_path / "killed"
-    shutil.copytree(db.path, path)
+    shutil.copytree(db.path, path, ignore=shutil.ignore_patterns("*.tmp"))  # the next log
     db.close()
     monkeypatch.setattr(replay, "SLACK", 4000)
     with pytest.raises(lsmkv.IOError) as raised:
