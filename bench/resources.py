@@ -40,13 +40,14 @@ def reset_peak() -> None:
         return
 
 
-WARM_BYTES = 512 << 20
+MOST_WARM_BYTES = 512 << 20
 
 
-def warm_memory(size: int = WARM_BYTES) -> None:
-    """Touch memory and free it. The first touch of a page is expensive in a virtual machine, and chance
+def warm_memory(size: int) -> None:
+    """Touch memory, up to 512 MiB, and free it. The first touch of a page is expensive in a virtual machine, and chance
     would decide which engine pays for it.
     """
+    size = min(max(size, mmap.PAGESIZE), MOST_WARM_BYTES)
     with mmap.mmap(-1, size) as memory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)

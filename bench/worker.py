@@ -15,6 +15,7 @@ from .engines import Unsupported
 from .session import Refused, Session
 from .settings import Settings
 from .workloads.benchmark_list import Step, parse_steps
+from .workloads.operations import largest_value
 from .workloads.registry import find
 from .workloads.verify import WrongAnswer
 
@@ -81,7 +82,7 @@ def run_step(session: Session, settings: Settings, step: Step, index: int) -> No
         cfg = replace(cfg, threads=1)
     if workload.fresh:
         os.sync()  # otherwise this engine would wait for the writeback of others
-        resources.warm_memory()
+        resources.warm_memory(16 * cfg.num * (cfg.key_size + largest_value(cfg)))
     for attempt in range(step.warmup + step.repeat):
         measured = attempt >= step.warmup
         session.turn = index * 1000 + attempt
