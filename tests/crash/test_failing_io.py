@@ -23,7 +23,7 @@ from .monitor import Monitor, Needed
 COUNT = 90  # batches per run
 KEYSPACES = {"mmap": 0, "write": 2}  # besides the default one, by log mode
 LARGE = {"mmap": None, "write": 128}  # from this size on, values are in a value log
-SAMPLE = max(1, round(12 * CUT))  # runs per kind of failure and log mode in `make test`
+SAMPLE = max(1, round(7 * CUT))  # runs per kind of failure and log mode in `make test`
 # Calls that a signal may interrupt; the kernel never gives EINTR for a rename or an unlink.
 INTERRUPTIBLE = WRITES | mask(Op.OPEN, Op.FTRUNCATE, Op.FALLOCATE)
 
