@@ -185,7 +185,8 @@ cdef class Engine:
 
     def prepare(self, list trees, dict levels, drop=(), uint64_t last_seq=0):
         """Makes the states that `publish` installs. trees: all trees after the edit. levels: the new levels by keyspace. drop:
-        flushed memtables. last_seq: of ingested tables, or 0. A rotation before `publish` also updates these states. The caller holds VersionSet.lock, and the writer's turn if it creates or drops a keyspace."""
+        flushed memtables. last_seq: of ingested tables, or 0. A rotation before `publish` also updates these states. The caller
+        holds VersionSet.lock, and the writer's turn if it creates or drops a keyspace."""
         cdef uint64_t seen = self.forest.changes + 1
         cdef uint64_t oldest
         cdef list logs = None
