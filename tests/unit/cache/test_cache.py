@@ -389,6 +389,13 @@ def test_a_transaction_that_moves_an_entry_does_not_free_its_segment(open_cache,
     assert cache.get("moved") == b""
 
 
+def test_large_values_are_in_the_segments(open_cache, path):
+    cache = open_cache()
+    cache["k"] = bytes(100_000)
+    assert cache["k"] == bytes(100_000)
+    assert list(path.glob("*.vlog")) == []
+
+
 def test_all_segments_are_used_in_turn(open_cache):
     cache = open_cache(size_limit=8192, write_buffer_size=8192)
     used = set()
