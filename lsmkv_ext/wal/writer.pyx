@@ -128,8 +128,7 @@ cdef uint64_t prefault_unit(LogC* log, size_t n) noexcept nogil:
         # Writing to new blocks makes the sync of a record commit metadata too; so once for several records.
         log.step = min(max(<uint64_t>MIN_STEP, <uint64_t>(RECORDS_AHEAD * n)), <uint64_t>MAX_STEP)
         return PAGE
-    if log.step < MAX_STEP:
-        log.step *= 2
+    log.step = min(log.step * 2, <uint64_t>MAX_STEP)
     return log.step
 
 

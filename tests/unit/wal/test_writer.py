@@ -78,3 +78,15 @@ def test_file_mode_is_private(tmp_path):
     path = tmp_path / "000007.wal"
     make_log(path, 1)
     assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("size", [1000, 5000, 9000, 40_000])
+def test_only_zeros_follow_the_last_record(tmp_path, size):
+    """A step that was no power of two grew beyond the zeros that are written ahead: whatever lay behind them followed."""
+    writer = LogWriter(tmp_path / "000007.wal", 7, mode="mmap")
+    for seq in range(1, 60):
+        writer.append(put(b"key", b"\xff" * size), seq, 1)
+    data = (tmp_path / "000007.wal").read_bytes()
+    assert data[writer.size :].strip(b"\0") == b""
+    assert len(data) > writer.size
+    writer.close()
