@@ -13,6 +13,7 @@ cdef enum:
     LOOK_EVERY = 8              # dead entries between looks for a span to jump over
     MOST_SINCE = 1 << 14        # writes since the scan began that its records may look at, all together
 
+cdef const char* NO_KEY = ""    # a buffer that was always empty has no memory
 cdef uint64_t _least = 16
 
 
@@ -268,9 +269,9 @@ cdef class DeadSpans:
         cdef const DeadSpan* other
         cdef int i, n = 0, at = 0
         memset(&span, 0, sizeof(span))
-        span.start = run.start.data
+        span.start = run.start.data if run.start.len else NO_KEY
         span.start_len = run.start.len
-        span.stop = run.stop.data
+        span.stop = run.stop.data if run.stop.len else NO_KEY
         span.stop_len = run.stop.len
         span.seq = run.snapshot
         span.dead = run.dead
