@@ -240,6 +240,7 @@ FLAT = """
 """
 
 
+@pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer takes memory of its own")
 def test_values_of_any_size_take_little_memory(path):
     """Put, flush, compaction, recovery, verify and reads of values of 96 MiB."""
     done = subprocess.run(
