@@ -82,7 +82,7 @@ def test_file_mode_is_private(tmp_path):
 
 @pytest.mark.parametrize("size", [1000, 5000, 9000, 40_000])
 def test_only_zeros_follow_the_last_record(tmp_path, size):
-    """A step that was no power of two grew beyond the zeros that are written ahead: whatever lay behind them followed."""
+    """A step that was no power of two grew beyond the zeros that are written ahead: other memory followed them."""
     writer = LogWriter(tmp_path / "000007.wal", 7, mode="mmap")
     for seq in range(1, 60):
         writer.append(put(b"key", b"\xff" * size), seq, 1)
