@@ -462,8 +462,8 @@ class Cache:
 
 
 def _defaults(size_limit: int) -> Options:
-    """Write buffers are part of what the directory takes, so a small cache has small ones. Its segments are never copied
-    by compactions, so it needs no value logs, whose garbage would count too.
+    """Write buffers are part of what the directory takes, so a small cache has small ones. Compactions never copy
+    its segments, so it needs no value logs, whose garbage would count too.
     """
     buffer = min(max(size_limit // 16, 4 * MIB), 64 * MIB)
     return Options(write_buffer_size=buffer, target_file_size=buffer, large_value_threshold=None)
