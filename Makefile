@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.px[di]')
 STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
-.PHONY: run test test-diskcache build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
+.PHONY: run test test-diskcache test-integrations build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -83,6 +83,20 @@ SECONDS ?= 120
 fuzz-guided: build
 	$(BIN)/python -m pip install -q atheris
 	cd tests && ../$(BIN)/python -m fuzz.guided --seconds $(SECONDS)
+
+# Against real servers and engines on loopback, in an environment of their own.
+INTEGRATIONS := .venv-integrations
+ENGINES := "moto[server]" s3fs "dask[dataframe,distributed]" zarr pytest-asyncio
+
+$(INTEGRATIONS)/.installed: pyproject.toml
+	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install -q --upgrade pip "setuptools>=77" wheel "cython>=3.1"
+	LSMKV_ONLY=none $(INTEGRATIONS)/bin/python -m pip install -q --no-build-isolation -e ".[test]"
+	$(INTEGRATIONS)/bin/python -m pip install -q $(ENGINES)
+	touch $@
+
+test-integrations: build $(INTEGRATIONS)/.installed
+	LSMKV_INTEGRATIONS=1 $(INTEGRATIONS)/bin/python -m pytest -n $(JOBS) -o asyncio_mode=auto tests/integrations
 
 asan: build
 	tests/crash/sanitize.sh address -n $(JOBS) --dist worksteal tests

@@ -10,6 +10,7 @@ loops, and reports
 Whether a call may run Python code follows from the body of its function. A name it does not know may.
 """
 
+import builtins
 import re
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ USES = re.compile(
 TREE_CHECK = re.compile(r"\btree\.state is (?:not )?None")
 # Run no Python code and keep the GIL, for the arguments that they get here.
 SAFE = re.compile(
-    r"PyBytes_\w+|PyList_GET_ITEM|PyTuple_SET_ITEM|Py_INCREF|lsm_\w+|pthread_\w+|usleep|xxh3|mem\w+|malloc|calloc|realloc|free"
+    r"PyBytes_\w+|PyList_GET_ITEM|PyTuple_SET_ITEM|Py_INCREF|lsm_\w+|pthread_\w+|usleep|xxh3|mem(?!oryview)\w+|malloc|calloc|realloc|free"
     r"|len|min|max|range|sizeof|isinstance|type|not|and|or|in|is|if|else|return|except|bint|super|cdef|for|while|elif|with"
 )
 FUNCTION = re.compile(r"^(\s*)(?:async )?(?:cp?def|def)\s.*?\b(\w+)\((.*)$", re.DOTALL)
@@ -169,7 +170,8 @@ class Checker:
             return CHECKED
         if name in self._quiet or SAFE.fullmatch(name):
             return NOTHING
-        if name not in self._bodies or self._bodies[name].is_hook:
+        # A call of `bytes` is Python's, also if a class of ours has a property of that name.
+        if name not in self._bodies or self._bodies[name].is_hook or hasattr(builtins, name):
             return RUNS
         if name not in self._effects:
             self._effects[name] = NOTHING  # recursion

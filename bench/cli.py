@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from .engines import BEFORE
 from .flags import FLAGS, PARSERS
 from .settings import Settings
 from .units import parse_bool, parse_count
@@ -53,6 +54,9 @@ def build_parser() -> argparse.ArgumentParser:
         default=False,
         type=_typed(parse_bool),
         help="use the databases of an earlier run in --db",
+    )
+    parser.add_argument(
+        "--before", metavar="FOLDER", help="a checkout of lsmkv, built in place, to run as the engine `before`"
     )
     for name, value_type, text in FLAGS:
         default = getattr(_DEFAULT, name.replace("-", "_"))
@@ -102,11 +106,15 @@ def to_settings(args: argparse.Namespace) -> Settings:
             raise ValueError(f"unknown suite {args.suite!r}; known: {', '.join(SUITES)}")
         benchmarks = SUITES[args.suite] + ("," + args.benchmarks if args.benchmarks else "")
     plain = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name, _, _ in FLAGS}
+    engines = tuple(name.strip() for name in args.engines.split(",") if name.strip())
+    if args.before and BEFORE not in engines:
+        engines += (BEFORE,)
     return Settings(
         benchmarks=benchmarks,
-        engines=tuple(name.strip() for name in args.engines.split(",") if name.strip()),
+        engines=engines,
         db=args.db,
         use_existing_db=args.use_existing_db,
+        before=args.before,
         runs=args.runs,
         engine_options=engine_options(args.option),
         **plain,
@@ -232,6 +240,8 @@ def _show(results: Any) -> None:
     tables = [settings_table(results), figure_table(results)]
     if len(results.engines) > 1:
         tables += [ratio_table(results), ratio_table(results, "cpu")]
+    if BEFORE in results.engines[1:]:
+        tables += [ratio_table(results, "user")]
     for table in tables:
         print("\n" + align(*table))
     for line in missed_targets(results):

@@ -1,4 +1,4 @@
-"""Measures the filter kernel: false positive rates, nanoseconds per probe, and calls from Python.
+"""Measures the filter kernels: false positive rates, nanoseconds per probe, and calls from Python.
 
     python -m lsmkv_bench.filter_kernel [--quick] [--json]
 
@@ -12,6 +12,7 @@ import itertools
 import math
 import platform
 import random
+import statistics
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,12 +20,17 @@ from typing import Any
 
 from lsmkv_ext.filter.bloom import BlockedBloom, simd, use_simd
 from lsmkv_ext.filter.curve import bits_for_fpr, designed_fpr
+from lsmkv_ext.filter.fuse import build_fuse, probe_fuse
+from lsmkv_ext.port.codecs import hash64
 
-from .native.classic_bloom import BlockedFilter, ClassicFilter, Probes
+from .native.classic_bloom import BlockedFilter, ClassicFilter, FuseFilter, Probes
 from .standalone import make_parser, print_figures, thread_seconds
 
 # Bits per key to false positive rate. A correct kernel is within 5 %.
 EXPECTED = {5: 0.093, 6: 0.058, 8: 0.023, 10: 0.0096, 12: 0.00415, 14: 0.00184, 16: 0.00084, 20: 0.00021}
+
+# Widths of fingerprints.
+FUSE_WIDTHS = (4, 8, 12)
 
 KeyMaker = Callable[[int, random.Random], bytes]
 
@@ -107,6 +113,64 @@ def _wrong_rates(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         if row["low"] > 1.05 * row["expected"] or row["high"] < 0.95 * row["expected"]
     ]
+
+
+def fuse_rates(n_keys: int, n_probes: int) -> list[dict[str, Any]]:
+    """One row per kind of key and width of fuse filters."""
+    return [row for kind in KINDS for row in _fuse_rates_of(kind, n_keys, n_probes)]
+
+
+def _fuse_rates_of(kind: str, n_keys: int, n_probes: int) -> Iterator[dict[str, Any]]:
+    members = [hash64(key, 99) for key in _keys(kind, 0, n_keys, seed=1)]
+    built = {width: build_fuse(members, width) for width in FUSE_WIDTHS}
+    hits = dict.fromkeys(FUSE_WIDTHS, 0)
+    probes = (hash64(key, 99) for key in _keys(kind, n_keys, n_keys + n_probes, seed=2))
+    while chunk := list(itertools.islice(probes, 100_000)):
+        for width, found in built.items():
+            assert found is not None
+            hits[width] += sum(probe_fuse(found[0], found[2], chunk)[1])
+    for width, found in built.items():
+        assert found is not None
+        geometry, _, bits = found
+        low, high = _interval(hits[width], n_probes)
+        yield {
+            "keys": kind,
+            "width": width,
+            "bits_per_key": len(bits) * 8 / n_keys,
+            "probes": n_probes,
+            "observed": hits[width] / n_probes,
+            "low": low,
+            "high": high,
+            "expected": 2.0**-width,
+            "of_expected": hits[width] / n_probes * 2.0**width,
+            "false_negatives": sum(not each for verdicts in probe_fuse(geometry, bits, members) for each in verdicts),
+        }
+
+
+def fuse_times(key_counts: dict[str, int], n_probes: int, repeats: int) -> list[dict[str, Any]]:
+    """Fuse filters of 8 bits beside Bloom filters of the same memory, in turns; medians."""
+    probes = Probes(n_probes, 5)
+    return [_fuse_times_of(name, n, probes, repeats) for name, n in key_counts.items()]
+
+
+def _fuse_times_of(name: str, n: int, probes: Probes, repeats: int) -> dict[str, Any]:
+    found: dict[str, list[float]] = {}
+    for seed in range(repeats):
+        fuse = FuseFilter(n, 8, seed)
+        for kind, each in (("fuse", fuse), ("bloom", BlockedFilter(fuse.nbytes, 9_000, seed))):
+            for what, ns in (
+                ("build", each.add_ns),
+                ("verify", each.verify_ns),
+                ("batch", _best(lambda f=each: f.batch_ns(probes), 3)),  # type: ignore[misc]
+                ("single", _best(lambda f=each: f.single_ns(probes), 3)),  # type: ignore[misc]
+            ):
+                found.setdefault(f"{kind}_{what}_ns", []).append(ns)
+        nbytes = fuse.nbytes
+    row: dict[str, Any] = {"keys": name, "bytes": nbytes}
+    row |= {what: statistics.median(times) for what, times in found.items()}
+    for what in ("build", "batch", "single"):
+        row[f"{what}_ratio"] = row[f"fuse_{what}_ns"] / row[f"bloom_{what}_ns"]
+    return row
 
 
 def _best(measure: Callable[[], float], repeats: int = 5) -> float:
@@ -198,6 +262,14 @@ def measure(quick: bool) -> dict[str, Any]:
         "simd": simd(),
         "bits_for_1_percent": bits_for_fpr(0.01),
         "false_positives": rates(50_000, 200_000, 400) if quick else rates(1_000_000, 4_000_000, 20_000),
+        "fuse_false_positives": fuse_rates(50_000, 200_000) if quick else fuse_rates(1_000_000, 4_000_000),
+        "fuse_times": fuse_times(
+            {"100 thousand": 100_000}
+            if quick
+            else {"100 thousand": 100_000, "1 million": 1_000_000, "110 million": 110_000_000},
+            200_000 if quick else 2_000_000,
+            3 if quick else 5,
+        ),
         "probes": probe_times(sizes, 200_000 if quick else 2_000_000),
         "test_many_ns": {"simd": fast, "portable": slow},
         "python": from_python(100_000 if quick else 1_000_000),
@@ -222,6 +294,7 @@ def show(result: dict[str, Any]) -> None:
             f"{row['size']:>8} {row['batch_ns']:8.1f} {row['single_ns']:8.1f} {row['classic_ns']:10.1f} "
             f"{row['classic_over_batch']:16.1f} {row['add_ns']:7.1f} {row['verify_ns']:7.1f}"
         )
+    _show_fuse(result)
     both = result["test_many_ns"]
     print(f"\ntest_many, 256 KiB: {both['simd']:.0f} ns with SIMD, {both['portable']:.0f} ns without")
     print("\nFrom Python, 16-byte keys, 1 % rate")
@@ -231,6 +304,25 @@ def show(result: dict[str, Any]) -> None:
         if "adds_of_lsmkv" in row:
             line += f"   (lsmkv: {row['adds_of_lsmkv']:.1f}x and {row['probes_of_lsmkv']:.1f}x)"
         print(line)
+
+
+def _show_fuse(result: dict[str, Any]) -> None:
+    print("\nFuse filters: observed false positives, observed / expected (95 % interval)")
+    print("width  bits/key  expected " + "".join(f"{kind:>24}" for kind in KINDS))
+    rows = {(row["keys"], row["width"]): row for row in result["fuse_false_positives"]}
+    for width in FUSE_WIDTHS:
+        first = rows["random", width]
+        line = f"{width:>5} {first['bits_per_key']:9.2f} {first['expected']:>9.4%} "
+        print(line + "".join(_cell(rows[kind, width]) for kind in KINDS))
+    print(f"false negatives: {sum(row['false_negatives'] for row in result['fuse_false_positives'])}")
+    print("\nNanoseconds per key and negative probe, fuse filter of 8 bits / Bloom filter of the same memory = ratio")
+    print("          keys                  build                  batch                 single")
+    for row in result["fuse_times"]:
+        cells = (
+            f"{row[f'fuse_{what}_ns']:7.1f} / {row[f'bloom_{what}_ns']:5.1f} = {row[f'{what}_ratio']:4.1f}"
+            for what in ("build", "batch", "single")
+        )
+        print(f"{row['keys']:>14} " + " ".join(cells))
 
 
 def _cell(row: dict[str, Any]) -> str:

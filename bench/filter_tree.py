@@ -16,12 +16,13 @@ import itertools
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lsmkv
+from lsmkv.compaction import automatic
 
 from .standalone import best_in_turns, run_in_scratch, thread_seconds
 
@@ -44,6 +45,17 @@ def _key(n: int) -> bytes:
 def _missing(n: int) -> bytes:
     """An absent key in the range of the keys, which have 16 characters."""
     return _key(n) + b"-"
+
+
+@contextlib.contextmanager
+def no_idle_compaction() -> Iterator[None]:
+    """Keeps the databases of this process from merging L0 while they are idle: the trees stay as they are."""
+    seconds = automatic.IDLE_SECONDS
+    automatic.IDLE_SECONDS = automatic.LONGEST_PAUSE
+    try:
+        yield
+    finally:
+        automatic.IDLE_SECONDS = seconds
 
 
 def build(path: Path, n_keys: int, *, thin: Path) -> None:
@@ -163,26 +175,21 @@ def _timed(work: Callable[[], Any]) -> tuple[float, float]:
 def with_options(path: Path, n: int, n_keys: int, **options: Any) -> dict[str, Any]:
     """Rebuild the filters of a copy with `options`, and measure lookups in the read-only copy."""
     copy = path.with_name("copy")
-    _copy_with_filters(path, copy, options)
+    copy_with_filters(path, copy, options)
     with lsmkv.open(copy, "r", **OPTIONS) as db:
         _each(db.get, [_key(i) for i in range(0, n_keys, 7)])
         return misses(db, n) | {"tree": shape(db)}
 
 
-def _copy_with_filters(path: Path, copy: Path, options: dict[str, Any]) -> None:
-    """Retry if an idle compaction changed the tree."""
-    with lsmkv.open(path, "r", **OPTIONS) as db:
+def copy_with_filters(path: Path, copy: Path, options: dict[str, Any]) -> None:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(path, copy)
+    with lsmkv.open(copy, **OPTIONS) as db:
         before = _counts(db)
-    for _ in range(10):
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(path, copy)
-        with lsmkv.open(copy, **OPTIONS) as db:
-            db.set_options(**options)
-            db.rebuild_filters()
-        with lsmkv.open(copy, "r", **OPTIONS) as db:
-            if _counts(db) == before:
-                return
-    raise RuntimeError("compactions change the tree while its filters are rebuilt")
+        db.set_options(**options)
+        db.rebuild_filters()
+        if _counts(db) != before:
+            raise RuntimeError("a compaction changed the tree while its filters were rebuilt")
 
 
 def _counts(db: lsmkv.DB) -> list[tuple[int, int, int]]:
@@ -235,6 +242,7 @@ def verify_share_of_flushes(path: Path, n_keys: int) -> float:
         return _verify_share(before, db.background)
 
 
+@no_idle_compaction()
 def measure(scratch: Path, keys: int, rebuild_keys: int) -> dict[str, Any]:
     path, thin, n = scratch / "tree", scratch / "thin", min(keys, 200_000)
     one = scratch / "one"

@@ -25,6 +25,7 @@ import lsmkv
 KEYS = 50_000  # in the database that the read paths use
 VALUE = b"v" * 100
 COLLECTED = re.compile(r"Collected : (\d+)")
+MISSING = re.compile(r"^(TypeError|AttributeError): ", re.MULTILINE)
 
 Operation = Callable[[int], None]
 
@@ -115,6 +116,17 @@ def _get_miss(stack: ExitStack, path: Path) -> Operation:
     return lambda count: _each(db.get, [b"%016d" % (i * 2 + 1) for i in _draws(count)])
 
 
+def _multi_get(stack: ExitStack, path: Path) -> Operation:
+    db = _open_reader(stack, path, row_cache_size=0)
+
+    def run(count: int) -> None:
+        keys = [_key(i) for i in _draws(count)]
+        for start in range(0, count, 100):
+            db.multi_get(keys[start : start + 100])
+
+    return run
+
+
 def _iterator_step(stack: ExitStack, path: Path) -> Operation:
     db = _open_reader(stack, path)
 
@@ -140,6 +152,7 @@ PATHS: dict[str, Callable[[ExitStack, Path], Operation]] = {
     "get-row-cache": _get_row_cache,
     "get-table": _get_table,
     "get-miss": _get_miss,
+    "multi-get": _multi_get,
     "iterator-step": _iterator_step,
     "seek": _seek,
 }
@@ -150,7 +163,8 @@ def run_path(name: str, path: Path, count: int) -> None:
         PATHS[name](stack, path)(count)
 
 
-def _instructions(python: str, name: str, tables: Path, count: int) -> int:
+def _instructions(python: str, name: str, tables: Path, count: int) -> int | None:
+    """None if an older build does not have the call."""
     with tempfile.TemporaryDirectory() as scratch:
         os.symlink(tables, Path(scratch) / "tables")
         valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
@@ -161,9 +175,17 @@ def _instructions(python: str, name: str, tables: Path, count: int) -> int:
             text=True,
         )
     found = COLLECTED.search(result.stderr)
+    if result.returncode and python != sys.executable and MISSING.search(result.stderr):
+        return None
     if result.returncode or not found:
         raise SystemExit(f"{name}: {result.stderr[-2000:]}")
     return int(found[1])
+
+
+def _per_operation(python: str, name: str, tables: Path, count: int) -> int | None:
+    once = _instructions(python, name, tables, count)
+    twice = None if once is None else _instructions(python, name, tables, 2 * count)
+    return None if once is None or twice is None else round((twice - once) / count)
 
 
 def measure(scratch: Path, paths: Iterable[str], count: int, pythons: list[str]) -> list[dict[str, Any]]:
@@ -173,15 +195,19 @@ def measure(scratch: Path, paths: Iterable[str], count: int, pythons: list[str])
         subprocess.run([python, __file__, "--prepare", str(path)], check=True)
     rows = []
     for name in paths:
-        totals = [[_instructions(python, name, path, n) for n in (count, 2 * count)] for python, path in tables.items()]
-        rows.append({"path": name, "instructions": [round((twice - once) / count) for once, twice in totals]})
+        counts = [_per_operation(python, name, path, count) for python, path in tables.items()]
+        rows.append({"path": name, "instructions": counts})
     return rows
+
+
+def _beside(mine: int, other: int | None) -> str:
+    return f"{other:>10} {mine / other:>7.3f}x" if other else f"{'-':>10}"
 
 
 def _show(figures: dict[str, Any]) -> None:
     for row in figures["rows"]:
         mine, *others = row["instructions"]
-        print(f"{row['path']:<16}{mine:>8}" + "".join(f"{other:>10} {mine / other:>7.3f}x" for other in others))
+        print(f"{row['path']:<16}{mine:>8}" + "".join(_beside(mine, other) for other in others))
 
 
 def main(argv: list[str] | None = None) -> None:

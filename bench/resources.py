@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,15 +88,28 @@ class Usage:
     wall: float
     cpu: float
     written: int | None
+    system: float  # the kernel's part of `cpu`
+    faults: int  # pages touched for the first time
+    user: float  # of the calling thread, without the kernel's part
 
     @classmethod
     def now(cls) -> Usage:
-        return cls(time.perf_counter(), time.process_time(), bytes_written())
+        process = resource.getrusage(resource.RUSAGE_SELF)
+        thread = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+        times = time.perf_counter(), time.process_time()
+        return cls(*times, bytes_written(), process.ru_stime, process.ru_minflt, thread.ru_utime)
 
     def since(self, earlier: Usage) -> Usage:
         known = self.written is not None and earlier.written is not None
         written = self.written - earlier.written if known else None  # type: ignore[operator]
-        return Usage(self.wall - earlier.wall, self.cpu - earlier.cpu, written)
+        return Usage(
+            self.wall - earlier.wall,
+            self.cpu - earlier.cpu,
+            written,
+            self.system - earlier.system,
+            self.faults - earlier.faults,
+            self.user - earlier.user,
+        )
 
 
 def wait_until_idle(limit: float = 60.0, quiet: float = 0.2) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from .engines import NotInstalled, engine_class, version_of
+from .engines import BEFORE, NotInstalled, engine_class, version_of
 from .report.machine import machine
 from .report.results import Results
 from .settings import Settings
@@ -56,6 +56,7 @@ def usable_engines(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
 
 def run_all(settings: Settings, listen: Listener) -> Results:
     settings.resolved()
+    _check_before(settings)
     steps = parse_steps(settings.benchmarks)
     for step in steps:
         cfg = find(step.name).settings(settings.with_flags(step.flags))
@@ -91,6 +92,20 @@ def _run_once(run: int, steps: int, root: str, results: Results, listen: Listene
             worker.finish()
 
 
+def environment(engine: str, before: str | None) -> dict[str, str]:
+    """What a worker process runs with. That of `before` imports lsmkv from the other checkout."""
+    if engine != BEFORE or before is None:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.path.abspath(before)}
+
+
+def _check_before(settings: Settings) -> None:
+    if BEFORE not in settings.engines:
+        return
+    if not settings.before or not os.path.isdir(os.path.join(settings.before, "lsmkv_ext")):
+        raise ValueError(f"the engine {BEFORE} needs --before FOLDER, a checkout of lsmkv built in place")
+
+
 # Marks the folders that a run created. Only those are ever deleted.
 MARKER = "made-by-lsmkv-bench"
 
@@ -121,7 +136,8 @@ class Worker:
         os.makedirs(self.folder, exist_ok=True)
         self.keep = settings.db is not None
         command = [sys.executable, "-m", "lsmkv_bench.worker"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        env = environment(engine, settings.before)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.process.send_signal(signal.SIGSTOP)
 
     def __enter__(self) -> Worker:

@@ -15,7 +15,7 @@ from .engines import Engine, engine_class
 from .native.latency import Driver, Histogram, timer_cost
 from .native.workload import ExpectedState, ValueGenerator
 from .settings import Settings
-from .workloads.operations import value_sizes
+from .workloads.operations import value_generator, value_sizes
 from .workloads.outcome import Outcome
 from .workloads.verify import Verifier
 
@@ -105,9 +105,9 @@ class Session:
     # -- expected contents ------------------------------------------------------------------------------
 
     def values(self, cfg: Settings) -> ValueGenerator:
-        key = (*value_sizes(cfg), cfg.compression_ratio)
+        key = (*value_sizes(cfg), cfg.compression_ratio, cfg.values)
         if key not in self._generators:
-            self._generators[key] = ValueGenerator(cfg.seed, value_sizes(cfg), cfg.compression_ratio)
+            self._generators[key] = value_generator(cfg)
         return self._generators[key]
 
     def next_generation(self, cfg: Settings) -> int:
@@ -170,6 +170,9 @@ class Session:
         used.update(
             wall_seconds=spent.wall,
             cpu_seconds=spent.cpu,
+            system_seconds=spent.system,
+            page_faults=spent.faults,
+            user_seconds=spent.user,
             stored_bytes=spent.written,
             rss_peak=resources.rss_peak(),
             rss=resources.rss(),
@@ -185,12 +188,14 @@ class Session:
         self.user_bytes += outcome.written
         seconds = outcome.seconds
         amplification = self.stored_bytes / self.user_bytes if self.user_bytes and self.stored_bytes else None
+        user = used["user_seconds"] * 1e6 / outcome.ops if cfg.threads == 1 and outcome.ops else None
         record: dict[str, Any] = {
             "workload": name,
             "ops": outcome.ops,
             "seconds": seconds,
             "micros_per_op": seconds * 1e6 / outcome.ops if outcome.ops else None,
             "cpu_micros_per_op": outcome.cpu * 1e6 / outcome.ops if outcome.cpu and outcome.ops else None,
+            "user_micros_per_op": user,
             "ops_per_second": outcome.ops / seconds if seconds else None,
             "mb_per_second": outcome.bytes / seconds / 1e6 if seconds and outcome.bytes else None,
             "found": outcome.found,

@@ -19,6 +19,7 @@ class Settings:
     engines: tuple[str, ...] = ("lsmkv", "rocksdb", "leveldb", "lmdb", "dict")
     db: str | None = None
     use_existing_db: bool = False
+    before: str | None = None
     runs: int = 1
     num: int = 1_000_000
     reads: int | None = None
@@ -31,6 +32,7 @@ class Settings:
     value_size_min: int = 100
     value_size_max: int = 102400
     compression_ratio: float = 0.5
+    values: str = "text"
     compression: str = "lz4"
     large_value_threshold: int | None = None
     batch_size: int | None = None
@@ -42,6 +44,7 @@ class Settings:
     write_buffer_size: int = 64 * MIB
     max_write_buffers: int = 3
     memory_budget: int | None = None
+    memory: int | None = None
     sync: bool = False
     final_sync: bool = False
     disable_wal: bool = False
@@ -60,6 +63,8 @@ class Settings:
     def resolved(self) -> Settings:
         """Validate. With a memory budget, the block cache gets what two write buffers leave."""
         self._check()
+        if self.memory is not None:
+            return self._split()
         if self.memory_budget is None:
             return self
         buffers = self.write_buffer_size * 2
@@ -69,6 +74,14 @@ class Settings:
                 f" of {self.write_buffer_size}; lower write_buffer_size"
             )
         return replace(self, cache_size=self.memory_budget - buffers)
+
+    def _split(self) -> Settings:
+        """The peers get the sizes into which lsmkv splits `memory`."""
+        if self.memory is None or self.memory_budget is not None:
+            raise ValueError("memory and memory_budget exclude each other")
+        buffers = self.max_write_buffers + 1
+        buffer = self.memory // 2 // buffers
+        return replace(self, write_buffer_size=buffer, cache_size=self.memory * 7 // 8 - buffer * buffers)
 
     def _check(self) -> None:
         for name, minimum in MINIMUM.items():
@@ -88,8 +101,10 @@ class Settings:
             raise ValueError(f"value_size_min {self.value_size_min} is above value_size_max {self.value_size_max}")
         if self.sync and self.disable_wal:
             raise ValueError("sync needs the log, which disable_wal turns off")
-        if self.compression not in ("lz4", "none"):
-            raise ValueError(f"compression must be lz4 or none, not {self.compression!r}")
+        if self.compression not in ("lz4", "zstd", "none"):
+            raise ValueError(f"compression must be lz4, zstd or none, not {self.compression!r}")
+        if self.values not in ("text", "json"):
+            raise ValueError(f"values must be text or json, not {self.values!r}")
         if not 0 < self.compression_ratio <= 1:
             raise ValueError(f"compression_ratio must be above 0 and at most 1, not {self.compression_ratio}")
         if self.readwritepercent > 100:
@@ -142,6 +157,7 @@ MINIMUM = {
     **dict.fromkeys(("runs", "num", "reads", "writes", "threads", "key_size", "batch_size"), 1),
     **dict.fromkeys(("block_size", "write_buffer_size", "max_write_buffers"), 1),
     "large_value_threshold": 64,
+    "memory": 64 << 10,
     **dict.fromkeys(("duration", "value_size", "value_size_min", "value_size_max", "seek_nexts", "cache_size"), 0),
     **dict.fromkeys(("seed", "rate", "readwritepercent", "check_every", "report_interval_seconds"), 0),
 }

@@ -9,9 +9,10 @@ b'1815'
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsmkv.cache import Cache, CacheItem, CacheStats, Codec
 from lsmkv.db import DB
@@ -39,20 +40,35 @@ from lsmkv.recovery.verify import Report, verify
 from lsmkv.snapshot import Snapshot
 from lsmkv.stats.introspect import Explain
 from lsmkv.stats.metrics import Stats
+from lsmkv.stats.tables import TableInfo
 from lsmkv.transaction import Transaction
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.filter.bloom import BlockedBloom
+from lsmkv_ext.filter.counting import CountingBloom
+from lsmkv_ext.filter.fuse_filter import FuseFilter
+from lsmkv_ext.filter.rotating import RotatingBloom
+from lsmkv_ext.filter.scalable import ScalableBloom
 from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.cursor import Cursor
 from lsmkv_ext.read.iterator import Iterator
 from lsmkv_ext.table.sst_reader import SSTReader
 from lsmkv_ext.table.sst_writer import SSTWriter
 
+if TYPE_CHECKING:
+    from lsmkv.bulk import BuiltPartition, BulkWriter
+    from lsmkv.repository.create import backup
+    from lsmkv.repository.prune import backups, prune_backups
+    from lsmkv.repository.restore import restore
+    from lsmkv.repository.version import Backup
+
 __version__ = "0.1.0"
 
 __all__ = [
     "DB",
+    "Backup",
     "BlockedBloom",
+    "BuiltPartition",
+    "BulkWriter",
     "Cache",
     "CacheItem",
     "CacheStats",
@@ -60,11 +76,13 @@ __all__ = [
     "Codec",
     "ConflictError",
     "CorruptionError",
+    "CountingBloom",
     "Cursor",
     "Error",
     "Explain",
     "ForkError",
     "FormatError",
+    "FuseFilter",
     "IOError",
     "Iterator",
     "IteratorInvalidError",
@@ -77,19 +95,44 @@ __all__ = [
     "ReadOnlyError",
     "RepairReport",
     "Report",
+    "RotatingBloom",
     "SSTReader",
     "SSTWriter",
+    "ScalableBloom",
     "Snapshot",
     "Stats",
+    "TableInfo",
     "Transaction",
     "WriteBatch",
+    "backup",
+    "backups",
     "destroy",
     "open",
     "plan",
+    "prune_backups",
     "repair",
+    "restore",
     "upgrade",
     "verify",
 ]
+
+# Imported at their first use: they take longer to import than all others together.
+_LAZY = {
+    "BuiltPartition": "lsmkv.bulk",
+    "BulkWriter": "lsmkv.bulk",
+    "Backup": "lsmkv.repository.version",
+    "backup": "lsmkv.repository.create",
+    "backups": "lsmkv.repository.prune",
+    "prune_backups": "lsmkv.repository.prune",
+    "restore": "lsmkv.repository.restore",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'lsmkv' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return found
 
 
 def open(

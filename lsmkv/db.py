@@ -28,6 +28,7 @@ from lsmkv.recovery.stored_state import RecoveryReport
 from lsmkv.stats import introspect
 from lsmkv.stats.export import write_stats
 from lsmkv.version.version_set import VersionSet
+from lsmkv_ext.port import zstd
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
 from lsmkv_ext.port.section import in_section
 from lsmkv_ext.port.uninterruptible import uninterruptible
@@ -67,6 +68,7 @@ class DB(KeyspaceCalls):
         if lock is not None:
             try:
                 self._scheduler.start()
+                self._upgrade_for(versions.options)
             except BaseException:
                 # Threads that have started must end before the lock is released.
                 self._shut(flush=False)
@@ -196,6 +198,7 @@ class DB(KeyspaceCalls):
         self._call(lambda: self._set_options(changes))
 
     def _set_options(self, changes: Mapping[str, Any]) -> None:
+        self._upgrade_for(self.options.replace_live(**changes))
         with self._versions.commit:
             self._versions.options = self.options.replace_live(**changes)
             open_writer.write_options(self._versions)
@@ -203,6 +206,15 @@ class DB(KeyspaceCalls):
         self._engine.set_row_cache(self.options.row_bytes)
         self._scheduler.schedule_tick()
         self._options_changed()
+
+    def _upgrade_for(self, options: Options) -> None:
+        """Give the database the latest format if `options` need it. Raise FormatError if they need a codec that is not
+        installed.
+        """
+        if options.needs_zstd:
+            zstd.require()
+        if options.needs_format_2:
+            keyspace_changes.upgrade(self._scheduler, self._logs)
 
     def _options_changed(self) -> None:
         """Apply the options of all keyspaces to what is in memory."""
@@ -217,29 +229,42 @@ class DB(KeyspaceCalls):
     def checkpoint(self, dest: str | os.PathLike[str]) -> None:
         """Create a second database at `dest` with the current state. Tables are hard links where possible.
 
-        Raises `IOError` if `dest` exists.
+        A read-only handle copies the state that it shows, also while another process writes. Raises `IOError` if `dest`
+        exists.
 
         >>> db.checkpoint("backup.db")
         >>> lsmkv.open("backup.db", "r").close()
         """
-        self._require_writable()
         dest_path = filenames.directory_path(dest)
-        self.flush()
-        checkpoint.create(self._versions, dest_path)
+        checkpoint.create(self._flushed(), dest_path)
 
-    def refresh(self) -> None:
+    def _flushed(self) -> VersionSet:
+        """The version set after a flush. A reader cannot flush: a checkpoint of it writes its memtables."""
+        self._check_open()
+        if self._lock is not None:
+            self._require_writable()
+            self.flush()
+        return self._versions
+
+    def refresh(self) -> bool:
         """Let a read-only handle see what was written since it was opened or last refreshed.
 
-        A handle that writes sees everything anyway. Raises `IOError` if the writer changes the files faster than they
-        can be read; the handle then keeps its old state.
+        Return whether anything may have changed. If nothing has, this takes microseconds. A handle that writes sees
+        everything anyway. Raises `IOError` if the writer changes the files faster than they can be read; the handle
+        then keeps its old state.
 
         >>> reader = lsmkv.open(db.path, "r")
-        >>> reader.refresh()
+        >>> db[b"ada"] = b"1815"
+        >>> reader.refresh(), dict(reader)
+        (True, {b'ada': b'1815'})
         """
         self._check_open()
-        if self.readonly:
-            require_running()
-            self._call(self._read_again)
+        seen = self._versions.seen
+        if not self.readonly or (seen is not None and seen.is_current()):
+            return False
+        require_running()
+        self._call(self._read_again)
+        return True
 
     def _read_again(self) -> None:
         # One at a time, or an older state could replace a newer one. None after a close.

@@ -28,6 +28,12 @@ def is_no_room(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in NO_ROOM and not isinstance(error, SyncError)
 
 
+def free_space(directory: str) -> int:
+    """Bytes that the disk of a directory has left for this process."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
 def open_above_stdio(path: str, flags: int, mode: int = 0o600) -> int:
     """`os.open` that never waits and never returns 0, 1 or 2, the standard streams."""
     occupy_standard_streams()

@@ -17,7 +17,7 @@ from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
 from lsmkv_ext.table.table import Table
-from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.table.verify import value_problems, verify_table
 
 
 def ingest(
@@ -29,27 +29,73 @@ def ingest(
     if not paths:
         return
     versions = scheduler.versions
-    if check_sources(paths) > versions.state.format_version:
+    sources = [Source(path) for path in paths]
+    if check_sources(sources) > versions.state.format_version:
         upgrade()
     # Older writes get tables with lower numbers: a repair without a manifest knows their age only by these.
     scheduler.flusher.flush()
-    numbers = [versions.numbers.next() for _ in paths]
+    for source in sources:
+        source.take_numbers(versions)
     try:
         with Outputs() as outputs:
-            for path, number in zip(paths, numbers, strict=True):
-                target = filenames.table_path(versions.directory, number)
+            for path, target in (pair for source in sources for pair in source.files(versions.directory)):
                 if os.path.lexists(target):
                     raise IOError(errno.EEXIST, "ingest: a file of another program has this name", target)
                 outputs.paths.append(target)
                 with io_errors("ingest", path):
                     place(path, target, move)
             sync_directory(versions.directory)
-            _commit(scheduler, tree, numbers, outputs)
+            _commit(scheduler, tree, sources, outputs)
     except SyncError as error:
         versions.engine.refuse(error)
         raise
     if move:
-        _remove_sources(paths)
+        _remove_sources([path for source in sources for path, _ in source.files(versions.directory)])
+
+
+class Source:
+    """A table to ingest, and the value log beside it if the table points into one. Both get numbers of the database."""
+
+    def __init__(self, path: str) -> None:
+        self.table = Table(path)
+        self.path = path
+        self.number = 0
+        self.own_log = 0
+        self.value_log: str | None = None
+
+    def check(self) -> None:
+        """Raises unless the table and the values that it points to are sound."""
+        table = self.table
+        if table.smallest is None:
+            raise ValueError(f"{table.path}: a table without entries cannot be ingested")
+        findings = verify_table(table, deep=True)
+        if findings:
+            raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
+        if table.meta.value_logs:
+            self._check_values()
+
+    def _check_values(self) -> None:
+        """The pointers of a table that was written for an ingest have the number 0."""
+        if [use.number for use in self.table.meta.value_logs] != [0]:
+            raise ValueError(f"{self.table.path}: a table that points into value logs of a database cannot be ingested")
+        log = self.table.value_log(0)
+        if log.stored_number != 0:
+            raise ValueError(f"{log.path}: a value log of a database cannot be ingested")
+        for file, what in value_problems(self.table):
+            raise CorruptionError(what, file)
+        self.value_log = log.path
+
+    def take_numbers(self, versions: VersionSet) -> None:
+        self.number = versions.numbers.next()
+        if self.value_log is not None:
+            self.own_log = versions.numbers.next()
+
+    def files(self, directory: str) -> list[tuple[str, str]]:
+        """Where the files are, and where they go."""
+        found = [(self.path, filenames.table_path(directory, self.number))]
+        if self.value_log is not None:
+            found.append((self.value_log, filenames.value_log_path(directory, self.own_log)))
+        return found
 
 
 def _remove_sources(paths: Sequence[str]) -> None:
@@ -65,22 +111,16 @@ def _remove_sources(paths: Sequence[str]) -> None:
         raise IOError(failed.errno, what, failed.filename) from failed
 
 
-def check_sources(paths: Sequence[str]) -> int:
-    """Returns the highest version of the tables. Raises unless all are sound and do not overlap each other."""
-    tables = [Table(path) for path in paths]
-    for table in tables:
-        if table.smallest is None:
-            raise ValueError(f"{table.path}: a table without entries cannot be ingested")
-        if table.meta.value_logs:
-            raise ValueError(f"{table.path}: a table that points into value logs cannot be ingested")
-        findings = verify_table(table, deep=True)
-        if findings:
-            raise CorruptionError(findings[0]["what"], table.path, findings[0]["offset"])
+def check_sources(sources: Sequence[Source]) -> int:
+    """Returns the format that the tables need. Raises unless all are sound and do not overlap each other."""
+    tables = [source.table for source in sources]
+    for source in sources:
+        source.check()
     spans = sorted(((table.meta.range, table.path) for table in tables), key=lambda pair: pair[0].start or b"")
     for low, high in pairwise(spans):
         if not low[0].before(high[0]):
             raise ValueError(f"{low[1]} and {high[1]} overlap")
-    return max(int(table.properties["version"]) for table in tables)
+    return max(2 if table.meta.filter_kind != 1 else int(table.properties["version"]) for table in tables)
 
 
 def place(source: str, target: str, move: bool) -> None:
@@ -101,7 +141,7 @@ def place(source: str, target: str, move: bool) -> None:
     copy_file(source, target)
 
 
-def _commit(scheduler: Scheduler, tree: StoredTree, numbers: Sequence[int], outputs: Outputs) -> None:
+def _commit(scheduler: Scheduler, tree: StoredTree, sources: Sequence[Source], outputs: Outputs) -> None:
     """Flushes older writes, so the tables are newer than all of them; then adds all tables with one edit."""
     versions, engine = scheduler.versions, scheduler.versions.engine
     with engine.exclusive():
@@ -110,7 +150,7 @@ def _commit(scheduler: Scheduler, tree: StoredTree, numbers: Sequence[int], outp
         scheduler.flusher.flush_in_turn()
         seq = engine.last_seq + 1
         with versions.commit, versions.lock:
-            tables, files = _open(versions, numbers, seq)
+            tables, files = _open(versions, sources, seq)
             level = _level_for(tree.current, scheduler.work_of(tree).claims.plans(), files)
             added = tuple((level, f) for f in files)
             tree.apply(tables, outputs, added=added, last_seq=seq, reason="ingest")
@@ -118,10 +158,10 @@ def _commit(scheduler: Scheduler, tree: StoredTree, numbers: Sequence[int], outp
     scheduler.wake()
 
 
-def _open(versions: VersionSet, numbers: Sequence[int], seq: int) -> tuple[list[Table], list[TableMeta]]:
+def _open(versions: VersionSet, sources: Sequence[Source], seq: int) -> tuple[list[Table], list[TableMeta]]:
     tables, files = [], []
-    for number in numbers:
-        table = versions.open_table(number, seq)
+    for source in sources:
+        table = versions.open_table(source.number, seq, source.own_log)
         tables.append(table)
         files.append(table.meta)
     return tables, files

@@ -17,8 +17,9 @@ from lsmkv.mapping import Key, OrderedMapping, optional_bytes
 from lsmkv.options import MAX_LEVELS, Options, keyspace_options
 from lsmkv.prefixed import PrefixedDB, delete_from
 from lsmkv.snapshot import Snapshot
-from lsmkv.stats import introspect
+from lsmkv.stats import introspect, tables
 from lsmkv.stats.metrics import Stats
+from lsmkv.stats.tables import TableInfo
 from lsmkv.transaction import Transaction, transact
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange
@@ -129,6 +130,28 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         self._check_open()
         span = optional_bytes(start), optional_bytes(stop)
         return self._call(lambda: introspect.approximate_size(self._tree, *span))
+
+    def tables(self) -> list[TableInfo]:
+        """Return the tables, from L0 down. Each covers the keys from `smallest` to `largest`.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.flush()
+        >>> db.tables()[0].entries
+        1
+        """
+        return self._call(lambda: tables.tables(self._tree))
+
+    def split_points(self, parts: int) -> list[bytes]:
+        """Return at most `parts` - 1 keys that cut the keyspace into ranges of about equal size, for parallel scans.
+
+        Keys that are not flushed yet do not count.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.flush()
+        >>> db.split_points(1)
+        []
+        """
+        return self._call(lambda: tables.split_points(self._tree, parts))
 
     # Writing -----------------------------------------------------------------------------------------------
 
@@ -248,7 +271,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
     def filter_debt(self) -> dict[int, str]:
         """Return why a table's filter should be rebuilt, by file number.
 
-        The reasons are "absent", "unwanted", "damaged", "bits", "prefix" and "seed".
+        The reasons are "absent", "unwanted", "damaged", "kind", "bits", "prefix" and "seed".
 
         >>> db.filter_debt()
         {}
@@ -262,7 +285,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
             uninterruptible(self._merge_l0_soon)
 
     def _on_dead_debt(self) -> None:
-        """Called by `iterator` when scans have passed many tombstones in tables."""
+        """Called by `iterator` and `cursor` when scans have passed many tombstones in tables."""
         if not self.readonly and not in_section():
             uninterruptible(self._database._scheduler.wake)
 
@@ -273,8 +296,9 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
     def ingest(self, paths: Iterable[str | os.PathLike[str]], *, move: bool = False) -> None:
         """Add tables made by `SSTWriter`, all of them or none, as if their entries were written now.
 
-        With `move` the files are linked and removed, else they are copied. Raises `ValueError` if the tables overlap
-        each other or one is empty, `CorruptionError` if one is damaged.
+        With `move` the files are linked and removed, else they are copied. The value log of a table, which has its name
+        and the ending `.vlog`, comes along. Raises `ValueError` if the tables overlap each other, one is empty, or one
+        points into value logs of a database; `CorruptionError` if a file is damaged or a value log is missing.
 
         >>> with lsmkv.SSTWriter("people.sst") as writer:
         ...     writer.put(b"ada", b"1815")

@@ -7,14 +7,17 @@ from typing import Any
 
 from lsmkv.compaction.scheduler import Scheduler
 from lsmkv.log_supply import LogSupply
+from lsmkv.options import Options
 from lsmkv.version.edit import TreeEdit, VersionEdit
 from lsmkv.version.manifest import LATEST_FORMAT
 from lsmkv.version.stored_tree import StoredTree
+from lsmkv_ext.port import zstd
 
 
 def create(scheduler: Scheduler, logs: LogSupply, name: str, options: Mapping[str, Any]) -> StoredTree:
     """Returns the tree of a keyspace, which is created unless it exists. `options` are plain data."""
     versions = scheduler.versions
+    _require_codecs(versions.options.for_keyspace(options))
     with versions.engine.exclusive():
         versions.engine.require_writable()
         with versions.commit:
@@ -30,6 +33,7 @@ def create(scheduler: Scheduler, logs: LogSupply, name: str, options: Mapping[st
 
 def set_options(tree: StoredTree, options: Mapping[str, Any]) -> None:
     """Changes the options given for a keyspace, unless they are the same."""
+    _require_codecs(tree.versions.options.for_keyspace(options))
     with tree.versions.commit:
         after = {**tree.state.options, **options}
         if tree.state.options != after:
@@ -50,6 +54,12 @@ def drop(scheduler: Scheduler, tree: StoredTree) -> None:
         tree.apply(dropped=True, reason=f"drop keyspace {tree.state.name}")
     scheduler.status.update_pressure()
     scheduler.wake()
+
+
+def _require_codecs(options: Options) -> None:
+    """Raises FormatError if the options need a codec that is not installed."""
+    if options.needs_zstd:
+        zstd.require()
 
 
 def upgrade(scheduler: Scheduler, logs: LogSupply) -> None:

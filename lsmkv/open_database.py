@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import copyreg
 import errno
 import os
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from lsmkv import filenames, keyspace_changes, ownership
 from lsmkv.db import DB
 from lsmkv.errors import Error, IOError, OptionError
 from lsmkv.files import read_bounded
+from lsmkv.keyspace import Keyspace
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.options import MAX_OPTIONS_BYTES, Options
 from lsmkv.recovery import open_reader, open_writer, stored_state
@@ -61,6 +65,26 @@ def _open(directory: str, flag: str, options: Options, clock: ManualClock | None
 def _open_for_reading(directory: str, options: Options, clock: ManualClock | None) -> DB:
     versions, report = open_reader.open_for_reading(directory, options, clock=clock)
     return DB(versions, report, None, clock)
+
+
+def _pickle(db: DB) -> tuple[Callable[..., DB], tuple[Any, ...]]:
+    """A read-only handle is pickled as what it takes to open it again, in any process that sees the directory."""
+    if db._lock is not None or db._clock is not None:
+        raise TypeError("only a read-only handle with the clock of the system can be pickled")
+    db._check_open()
+    return open_database, (db.path, "r", db.options)
+
+
+def _pickle_keyspace(keyspace: Keyspace) -> tuple[Callable[..., Keyspace], tuple[Any, ...]]:
+    return _open_keyspace, (keyspace._database, keyspace.name)
+
+
+def _open_keyspace(db: DB, name: str) -> Keyspace:
+    return db.keyspace(name, create=False)
+
+
+copyreg.pickle(DB, _pickle)
+copyreg.pickle(Keyspace, _pickle_keyspace)
 
 
 def upgrade_database(path: str) -> None:

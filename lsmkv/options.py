@@ -16,7 +16,9 @@ from typing import Any
 import xxhash
 
 from lsmkv.errors import CorruptionError, OptionError
+from lsmkv.memory_split import split
 from lsmkv_ext.limits import MAX_LEVELS as MAX_LEVELS
+from lsmkv_ext.port.compression import CODECS
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -24,10 +26,11 @@ MIB = 1 << 20
 LARGE_VALUE = 8 * KIB
 
 MAX_BITS_PER_KEY = 64.0
+MAX_PREFIXES = 4
 MAX_TTL = 1e12  # seconds: some thirty thousand years
 
 Compression = str | None
-PrefixExtractor = int | bytes | None
+PrefixExtractor = int | bytes | tuple[int, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class Options:
     12.0
     """
 
+    memory: int | None = None
     write_buffer_size: int = 64 * MIB
     max_write_buffers: int = 3
     block_cache_size: int = 64 * MIB
@@ -47,6 +51,7 @@ class Options:
     block_size: int = 4096
     compression: Compression | tuple[Compression, ...] = "lz4"
     bits_per_key: float | tuple[float, ...] | str = 10.0
+    filter: str | tuple[str, ...] = "bloom"
     filter_memory: int | None = None
     target_fpr: float | None = None
     optimize_filters_for_hits: bool | str = False
@@ -76,11 +81,16 @@ class Options:
         # Before the generated __init__, whose TypeError suggests no better name.
         for name in values:
             _require_known(name)
-        return super().__new__(cls)
+        made = super().__new__(cls)
+        # The names that were given: `memory` decides about the others.
+        made.__dict__["_given"] = frozenset(values)
+        return made
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
+        if self.memory is not None:
+            self._split_memory(self.memory)
         if not self.l0_compaction_trigger <= self.l0_slowdown_trigger <= self.l0_stop_trigger:
             raise OptionError(
                 "l0_compaction_trigger <= l0_slowdown_trigger <= l0_stop_trigger must hold, got "
@@ -88,6 +98,36 @@ class Options:
             )
         if self.wal is None and (self.sync or self.sync_interval_ms):
             raise OptionError("sync and sync_interval_ms need a log: they cannot be combined with wal=None")
+
+    def _split_memory(self, memory: int) -> None:
+        """Set the sizes that were not given."""
+        given = self._given
+        if "cache_index_and_filter_blocks" in given and not self.cache_index_and_filter_blocks:
+            raise OptionError("memory includes indexes and filters: cache_index_and_filter_blocks cannot be False")
+        object.__setattr__(self, "cache_index_and_filter_blocks", True)
+        parts = split(
+            memory,
+            self.max_write_buffers,
+            self.write_buffer_size if "write_buffer_size" in given else None,
+            self.block_cache_size if "block_cache_size" in given else None,
+            self.row_cache_size or 0,
+        )
+        object.__setattr__(self, "write_buffer_size", parts.write_buffer_size)
+        object.__setattr__(self, "block_cache_size", parts.block_cache_size)
+
+    @property
+    def _given(self) -> frozenset[str]:
+        names: frozenset[str] = self.__dict__["_given"]
+        return names
+
+    @property
+    def filter_limit(self) -> int | None:
+        """The most bytes that the filters of all keyspaces take together; None without `memory`.
+
+        >>> lsmkv.Options(memory=256 << 20).filter_limit == lsmkv.Options(memory=256 << 20).block_cache_size // 2
+        True
+        """
+        return None if self.memory is None else self.block_cache_size // 2
 
     @property
     def row_bytes(self) -> int:
@@ -109,7 +149,26 @@ class Options:
         """
         if self.large_value_threshold is None:
             return None
-        return self.large_value_threshold, 1 if self.large_value_compression == "lz4" else 0
+        return self.large_value_threshold, CODECS[self.large_value_compression]
+
+    @property
+    def needs_zstd(self) -> bool:
+        """Whether tables or large values may be compressed with zstd, which needs format 2.
+
+        >>> lsmkv.Options(compression=["lz4", "zstd"]).needs_zstd
+        True
+        """
+        tables = self.compression if isinstance(self.compression, tuple) else (self.compression,)
+        return "zstd" in (*tables, self.large_value_compression)
+
+    @property
+    def needs_format_2(self) -> bool:
+        """Whether files written with these options need format 2 of the database.
+
+        >>> lsmkv.Options(prefix_extractor=[4, 8]).needs_format_2
+        True
+        """
+        return isinstance(self.prefix_extractor, tuple) or self.needs_zstd or self.needs_fuse
 
     @property
     def block_bytes(self) -> int:
@@ -141,9 +200,8 @@ class Options:
         >>> lsmkv.Options().replace(block_size=8192).block_size
         8192
         """
-        for name in changes:
-            _require_known(name)
-        return dataclasses.replace(self, **changes)
+        kept = {name: getattr(self, name) for name in self._given}
+        return type(self)(**{**kept, **changes})
 
     def replace_live(self, **changes: Any) -> Options:
         """Return a copy as `replace` does; raise `OptionError` for an option that needs a reopen.
@@ -155,7 +213,10 @@ class Options:
             _require_known(name)
             if name not in LIVE:
                 raise OptionError(f"{name} cannot be changed on an open database; these can: {', '.join(sorted(LIVE))}")
-        return dataclasses.replace(self, **changes)
+        if "memory" in changes and (self.memory is None) != (changes["memory"] is None):
+            # The tables that are open would count or not count, whatever the option says.
+            raise OptionError("memory cannot be turned on or off on an open database, only changed")
+        return self.replace(**changes)
 
     def for_keyspace(self, given: Mapping[str, Any]) -> Options:
         """Return a copy with the stored options of a keyspace applied; those that this release does not know are
@@ -168,7 +229,7 @@ class Options:
         return self.replace(**_from_json(known)) if known else self
 
     def compression_at(self, level: int) -> int:
-        """Return the compression of a level: 0 none, 1 LZ4. The last entry of a list continues.
+        """Return the compression of a level: 0 none, 1 LZ4, 2 zstd. The last entry of a list continues.
 
         >>> lsmkv.Options(compression=[None, "lz4"]).compression_at(6)
         1
@@ -176,11 +237,21 @@ class Options:
         value = self.compression
         if isinstance(value, tuple):
             value = value[min(level, len(value) - 1)]
-        return 1 if value == "lz4" else 0
+        return CODECS[value]
+
+    @property
+    def needs_fuse(self) -> bool:
+        """Whether tables may get fuse filters, which need format 2.
+
+        >>> lsmkv.Options(filter=["bloom", "fuse"]).needs_fuse
+        True
+        """
+        return self.filter != "bloom" and set(self.filter) != {"bloom"}
 
     @property
     def prefix(self) -> tuple[int, int]:
-        """The prefix extractor as (kind, argument): 0 none, 1 first n bytes, 2 up to a separator byte.
+        """The prefix extractor as (kind, argument): 0 none, 1 first n bytes, 2 up to a separator byte, 3 several
+        lengths, one per byte of the argument.
 
         >>> lsmkv.Options(prefix_extractor=b":").prefix
         (2, 58)
@@ -189,6 +260,8 @@ class Options:
             return (0, 0)
         if isinstance(self.prefix_extractor, bytes):
             return (2, self.prefix_extractor[0])
+        if isinstance(self.prefix_extractor, tuple):
+            return (3, int.from_bytes(self.prefix_extractor, "little"))
         return (1, self.prefix_extractor)
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,7 +287,11 @@ class Options:
         >>> lsmkv.Options().encode().startswith(b"lsmkv-options 1 ")
         True
         """
-        body = (json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n").encode()
+        values = self.to_dict()
+        if self.memory is not None:
+            # The split is made anew by the one who reads them.
+            values = {name: value for name, value in values.items() if name in self._given or name not in OF_MEMORY}
+        body = (json.dumps(values, indent=1, sort_keys=True) + "\n").encode()
         return _options_head(body) + body
 
     @classmethod
@@ -242,12 +319,16 @@ class Options:
 MAX_OPTIONS_BYTES = 64 * KIB
 LARGEST_ROW_SHARE = 4 * MIB
 
+# Options that `memory` sets if they are not given.
+OF_MEMORY = frozenset({"write_buffer_size", "block_cache_size", "cache_index_and_filter_blocks"})
+
 # Options that a keyspace may have of its own: those of its tables. The others concern what keyspaces share.
 OF_KEYSPACE = frozenset(
     {
         "block_size",
         "compression",
         "bits_per_key",
+        "filter",
         "filter_memory",
         "target_fpr",
         "optimize_filters_for_hits",
@@ -269,6 +350,7 @@ OF_KEYSPACE = frozenset(
 # Options that apply from the next memtable, table or decision on, without a reopen.
 LIVE = OF_KEYSPACE | {
     "value_gc_ratio",
+    "memory",
     "write_buffer_size",
     "max_write_buffers",
     "block_cache_size",
@@ -382,7 +464,7 @@ def _per_level(name: str, value: Any, item: Check) -> Any:
 
 
 def _compression(name: str, value: Any) -> Any:
-    return _per_level(name, value, _one_of(None, "lz4"))
+    return _per_level(name, value, _one_of(*CODECS))
 
 
 def _bits_per_key(name: str, value: Any) -> Any:
@@ -393,6 +475,10 @@ def _bits_per_key(name: str, value: Any) -> Any:
     return _per_level(name, value, _number(0.0, MAX_BITS_PER_KEY))
 
 
+def _filter(name: str, value: Any) -> Any:
+    return _per_level(name, value, _one_of("bloom", "fuse", "auto"))
+
+
 def _prefix_extractor(name: str, value: Any) -> PrefixExtractor:
     if value is None:
         return None
@@ -400,7 +486,12 @@ def _prefix_extractor(name: str, value: Any) -> PrefixExtractor:
         return value
     if _is_int(value) and 1 <= value <= 65535:
         return int(value)
-    raise _refuse(name, value, "None, a number of bytes from 1 to 65535, or a separator of one byte")
+    if isinstance(value, list | tuple) and 1 <= len(value) <= MAX_PREFIXES:
+        lengths = sorted({int(n) for n in value if _is_int(n) and 1 <= n <= 255})
+        if len(lengths) == len(value):
+            return tuple(lengths) if len(lengths) > 1 else lengths[0]
+    allowed = f"None, a number of bytes from 1 to 65535, a list of 1 to {MAX_PREFIXES} different lengths from 1 to 255"
+    raise _refuse(name, value, f"{allowed}, or a separator of one byte")
 
 
 def _seconds(name: str, value: Any) -> float:
@@ -411,6 +502,7 @@ def _seconds(name: str, value: Any) -> float:
 
 
 _CHECKS: dict[str, Check] = {
+    "memory": _optional(_integer(64 * KIB, 1 << 50)),
     "write_buffer_size": _integer(4 * KIB, 4 << 30),
     "max_write_buffers": _integer(2, 64),
     "block_cache_size": _integer(0, 1 << 50),
@@ -418,13 +510,14 @@ _CHECKS: dict[str, Check] = {
     "block_size": _integer(256, 4 * MIB),
     "compression": _compression,
     "bits_per_key": _bits_per_key,
+    "filter": _filter,
     "filter_memory": _optional(_integer(0, 1 << 50)),
     "target_fpr": _optional(_number(1e-6, 1.0)),
     "optimize_filters_for_hits": _one_of(False, True, "auto"),
     "prefix_extractor": _prefix_extractor,
     "default_ttl": _optional(_seconds),
     "large_value_threshold": _optional(_integer(64, 1 << 30)),
-    "large_value_compression": _one_of(None, "lz4"),
+    "large_value_compression": _one_of(*CODECS),
     "value_gc_ratio": _number(1.1, 100.0),
     "verify_filters": _boolean,
     "filter_debt_ratio": _optional(_number(0.0, 1.0)),

@@ -8,7 +8,7 @@ from lsmkv_ext.limits cimport MAX_KEY, MAX_VALUE
 from lsmkv_ext.port.handle cimport handle_check
 from lsmkv_ext.port.wall_clock cimport clock_now
 from lsmkv_ext.read.read_state cimport ReadState
-from lsmkv_ext.reader cimport lookup_bytes
+from lsmkv_ext.reader cimport AS_BYTES, lookup_bytes
 from lsmkv_ext.store cimport Store
 
 
@@ -115,7 +115,8 @@ cdef class EntryLog:
     cdef object lookup(self, Store store, bytes key):
         cdef uint64_t snapshot = 0
         cdef ReadState state = store.open_state(&snapshot)
-        return lookup_bytes(store, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), key, None, True, False, NULL)
+        return lookup_bytes(store, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), key, None, True, False, NULL,
+                            AS_BYTES)
 
     cdef Store segment_of(self, bytes entry):
         cdef int segment

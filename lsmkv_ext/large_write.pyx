@@ -12,8 +12,13 @@ from lsmkv_ext.tree cimport refuse_dropped
 from lsmkv_ext.values.format cimport ValuePointer, pointer_encode, value_padded
 from lsmkv_ext.values.writer cimport ValueWriter, read_exactly, value_append
 
-cdef enum:
-    SHORTEST_STREAM = 1 << 20   # bytes; a shorter value is read first
+cdef uint64_t _shortest_stream = 1 << 20    # bytes; a shorter value is read first
+
+
+def set_shortest_stream(uint64_t length):
+    """Only tests change it: their values are short."""
+    global _shortest_stream
+    _shortest_stream = length
 
 
 cdef int begin(Engine engine, uint64_t footprint, int sync) except -1:
@@ -162,7 +167,7 @@ cdef int write_large(Engine engine, const BatchC* b, int sync, WriteCondition co
 cdef int put_file(Engine engine, Tree tree, bytes key, object file, uint64_t length, uint64_t expiry, int sync) except -1:
     cdef bytes value
     cdef ValueWriter values
-    if length >= SHORTEST_STREAM and length >= tree.large_value:
+    if length >= _shortest_stream and length >= tree.large_value:
         if not engine.format_2:
             engine.upgrade()
         engine.check_writable()

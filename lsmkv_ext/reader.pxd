@@ -31,7 +31,7 @@ cdef enum ValueForm:
 # The value or `default`. `row_key` is the key as an object that the row cache may keep, or None. `expiry` gets that of the value,
 # or 0; NULL is fine. `form` is how a value in a value log is returned.
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry, int form=*)
+                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry, int form)
 
 # What `ttl` returns for a key with this expiry, or 0.
 cdef object seconds_left(uint64_t expiry, uint64_t now)

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from lsmkv_ext.cache.row_cache cimport row_cache_find, row_cache_offer, row_cache_prefetch, row_cache_worth_probing
+from lsmkv_ext.cache.row_cache cimport RowCacheC, row_cache_find, row_cache_offer, row_cache_prefetch, row_cache_worth_probing
 from lsmkv_ext.entry cimport MAX_EXPIRY
 from lsmkv_ext.port.atomics cimport lsm_unlikely
 from lsmkv_ext.port.bytes_like cimport as_bytes, get_bytes_view
@@ -83,8 +83,8 @@ cdef object pointed_value(Reader self, ReadState state, const Lookup* q, int for
     return value
 
 
-cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_key, object default, bint fill_cache,
-                            int form):
+cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_key, bint offer, object default,
+                            bint fill_cache, int form):
     cdef ReadContext rc
     cdef Status st
     cdef object value
@@ -110,17 +110,20 @@ cdef object get_from_tables(Reader self, ReadState state, Lookup* q, bytes row_k
     if q.pinned != NULL:
         table_unpin(q.owner, q.pinned)
     # A disk read releases the GIL: the levels may be others by now, or the database closed. A row has no expiry.
-    if (row_key is not None and fill_cache and generation == self.tree.generation and self.tree.row_cache.c.sets != NULL
+    if (offer and fill_cache and generation == self.tree.generation and self.tree.row_cache.c.sets != NULL
             and q.expiry == 0):
         row_cache_offer(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt, row_key, value, generation)
     return value
 
 
 cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const char* key, size_t klen, bytes row_key,
-                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry, int form=AS_BYTES):
+                         object default, bint fill_cache, bint expect_hit, uint64_t* expiry, int form):
     cdef Lookup q
     cdef Moment moment
+    cdef RowCacheC* rows = &self.tree.row_cache.c
+    cdef uint64_t row_hash
     cdef int answer
+    cdef bint probed
     cdef void* row
     cdef object value
     moment.clock = &self.handle.clock
@@ -131,8 +134,9 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
     q.klen = klen
     q.trace = NULL
     q.hash = xxh3(key, klen, state.c.seed)
-    row_cache_prefetch(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt)
-    prefetch_lookup(&state.c, &q, self.tree.row_cache.c.sets == NULL or self.tree.row_cache.c.bypassed)
+    row_hash = q.hash ^ self.tree.row_salt
+    row_cache_prefetch(rows, row_hash)
+    prefetch_lookup(&state.c, &q, rows.sets == NULL or rows.bypassed)
     q.snapshot = snapshot
     q.skip_bottom_filter = expect_hit
     answer = probe_memtables(&state.c, &q, &self.tree.lookups)
@@ -144,39 +148,23 @@ cdef object lookup_bytes(Reader self, ReadState state, uint64_t snapshot, const 
         return PyBytes_FromStringAndSize(q.value, q.vlen)
     if answer != ABSENT:
         return default
-    if (self.tree.row_cache.c.sets == NULL or row_key is None or state is not self.tree.state
-            or not row_cache_worth_probing(&self.tree.row_cache.c)):
-        value = get_from_tables(self, state, &q, None, default, fill_cache, form)
-        if expiry != NULL:
-            expiry[0] = q.expiry
-        return value
-    row = row_cache_find(&self.tree.row_cache.c, q.hash ^ self.tree.row_salt, key, klen, self.tree.generation)
-    if row != NULL:
-        lsm_count(&self.tree.lookups.row_hits, 1)
-        lsm_count(&self.tree.lookups.gets_found, 1)
-        return <object>row
-    value = get_from_tables(self, state, &q, row_key, default, fill_cache, form)
+    probed = (rows.sets != NULL and row_key is not None and state is self.tree.state and row_cache_worth_probing(rows))
+    if probed:
+        row = row_cache_find(rows, row_hash, key, klen, self.tree.generation)
+        if row != NULL:
+            lsm_count(&self.tree.lookups.row_hits, 1)
+            lsm_count(&self.tree.lookups.gets_found, 1)
+            return <object>row
+    value = get_from_tables(self, state, &q, row_key, probed, default, fill_cache, form)
     if expiry != NULL:
         expiry[0] = q.expiry
     return value
 
 
-cdef object lookup(Reader self, object key, object default, bint fill_cache, bint expect_hit, int form=AS_BYTES):
+cdef object lookup_buffer(Reader self, object key, object default, bint fill_cache, bint expect_hit, int form):
     cdef uint64_t snapshot = 0
     cdef ReadState state
     cdef Py_buffer kb
-    if PyBytes_CheckExact(key):
-        if self.pinned:
-            state = self.open_state(&snapshot)
-        else:
-            # What open_state does, without the call.
-            handle_check(self.handle)
-            snapshot = self.handle.visible
-            state = self.tree.state
-            if state is None:
-                refuse_dropped()
-        return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default,
-                            fill_cache, expect_hit, NULL, form)
     if isinstance(key, str):
         raise TypeError("keys are bytes, not str: encode it first")
     get_bytes_view(key, &kb)
@@ -186,6 +174,24 @@ cdef object lookup(Reader self, object key, object default, bint fill_cache, bin
                             form)
     finally:
         PyBuffer_Release(&kb)
+
+
+cdef inline object lookup(Reader self, object key, object default, bint fill_cache, bint expect_hit, int form):
+    cdef uint64_t snapshot = 0
+    cdef ReadState state
+    if not PyBytes_CheckExact(key):
+        return lookup_buffer(self, key, default, fill_cache, expect_hit, form)
+    if self.pinned:
+        state = self.open_state(&snapshot)
+    else:
+        # What open_state does, without the call.
+        handle_check(self.handle)
+        snapshot = self.handle.visible
+        state = self.tree.state
+        if state is None:
+            refuse_dropped()
+    return lookup_bytes(self, state, snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), <bytes>key, default, fill_cache,
+                        expect_hit, NULL, form)
 
 
 # --- many keys -------------------------------------------------------------------------------------------------------------
@@ -299,7 +305,7 @@ cdef class Reader(Dependent):
         cdef bint expect_hit = expect is not None and expects_hit(expect)
         cdef object found
         if copy:
-            return lookup(self, key, default, fill_cache, expect_hit)
+            return lookup(self, key, default, fill_cache, expect_hit, AS_BYTES)
         found = lookup(self, key, MISSING, fill_cache, expect_hit, AS_VIEW)
         if found is MISSING:
             return default
@@ -322,7 +328,7 @@ cdef class Reader(Dependent):
         return io.BytesIO(found) if isinstance(found, bytes) else found
 
     def __getitem__(self, key):
-        cdef object value = lookup(self, key, MISSING, True, False)
+        cdef object value = lookup(self, key, MISSING, True, False, AS_BYTES)
         if value is MISSING:
             raise KeyError(key)
         return value
@@ -419,7 +425,7 @@ cdef class Reader(Dependent):
         """
         cdef uint64_t snapshot = 0
         cdef Cursor cursor
-        handle_check(self.handle)
+        self.report_debts()
         cursor = new_cursor(start, stop, prefix, fill_cache)
         cursor.attach(self, self.open_state(&snapshot), snapshot, self.held_now)
         return cursor

@@ -18,7 +18,7 @@ from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.handle cimport handle_check
 from lsmkv_ext.read.read_state cimport ReadState
-from lsmkv_ext.reader cimport Reader, lookup_bytes, seconds_left
+from lsmkv_ext.reader cimport AS_BYTES, Reader, lookup_bytes, seconds_left
 from lsmkv_ext.store cimport Store
 
 from lsmkv_ext.errors import ClosedError, ConflictError, KeyspaceError
@@ -228,7 +228,7 @@ cdef class TransactionBase(SnapshotBase):
         self.check_live()
         state = state_of(self, tree)
         return lookup_bytes(self, state, self.held_seq, PyBytes_AS_STRING(k), PyBytes_GET_SIZE(k), None, default, True, False,
-                            expiry)
+                            expiry, AS_BYTES)
 
     cdef uint64_t default_expiry(self, Tree tree) noexcept:
         return self.held_now + tree.default_ttl if tree.default_ttl else 0

@@ -8,7 +8,7 @@ from lsmkv_ext.engine cimport SYNC_AS_DEFAULT, Seen, sync_wish
 from lsmkv_ext.large_write cimport put_value
 from lsmkv_ext.limits cimport MAX_VALUE
 from lsmkv_ext.port.bytes_like cimport as_bytes
-from lsmkv_ext.reader cimport lookup_bytes
+from lsmkv_ext.reader cimport AS_BYTES, lookup_bytes
 
 cdef object MISSING = object()
 
@@ -58,7 +58,7 @@ cdef class UpdatingStore(Store):
         seen.expiry = 0
         seen.state = self.open_state(&seen.snapshot)
         return lookup_bytes(self, seen.state, seen.snapshot, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), key, MISSING, True,
-                            False, &seen.expiry)
+                            False, &seen.expiry, AS_BYTES)
 
     cdef bint write_unchanged(self, bytes key, bytes value, Seen seen, int sync) except -1:
         self.check_writable()

@@ -56,10 +56,20 @@ def check_build() -> Iterator[Check]:
     from lsmkv_ext.port import codecs
 
     yield check("build", "filter probes", filters.simd())
+    yield check_zstd()
     for name, source in codecs.describe().items():
         if not name.endswith("_version"):
             advice = "the package does not export its C function: background work holds the GIL"
             yield check("codecs", name, source, source == "c", advice)
+
+
+def check_zstd() -> Check:
+    from lsmkv_ext.port import zstd
+
+    advice = 'tables with compression="zstd" need it: install backports.zstd'
+    if zstd.describe() == "python":
+        advice = "the package does not export its C functions: background work holds the GIL"
+    return check("codecs", "zstd", zstd.describe(), zstd.describe() == "c", advice)
 
 
 def cpu_features() -> list[str]:

@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import io
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -77,7 +78,10 @@ def execute(line: str) -> str:
         shell = ["bash", "-c", line]
         done = subprocess.run(shell, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
         text, code = done.stdout + done.stderr, done.returncode
-    lines = [cut(part) for part in text.replace(f"{Path.cwd()}/", "").splitlines()]
+    text = text.replace(f"{Path.cwd()}/", "")
+    # The source of a backup: where the sample was made.
+    text = re.sub(rf"{tempfile.gettempdir()}/\w+/", "/data/", text)
+    lines = [cut(part) for part in text.splitlines()]
     if len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], "..."]
     return "\n".join([f"$ {line}", *lines, *([f"(exit code {code})"] if code else [])])

@@ -10,7 +10,7 @@ from lsmkv_tool import params
 from lsmkv_tool.command import declare
 from lsmkv_tool.exits import Usage
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import LEVEL, fixed, num, percent
+from lsmkv_tool.render.columns import LEVEL, Column, fixed, num, percent
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
 
@@ -18,6 +18,7 @@ COLUMNS = [
     LEVEL,
     num("keys", "entries", units.count),
     num("runs", "runs"),
+    Column("filter", "filter"),
     fixed("bits/key", "bits_per_key", 2),
     num("k", "k"),
     percent("FPR", "fpr", 3),
@@ -87,6 +88,14 @@ def summary(found: dict[str, Any], read_cost_ns: int) -> list[tuple[str, str]]:
     help="Instead of --bits: wasted reads per lookup, reached with the least memory.",
 )
 @click.option("--latency", type=params.TIME, help="Instead of --bits: mean time per lookup spent on wasted reads.")
+@click.option(
+    "--filter",
+    "kind",
+    type=click.Choice(["bloom", "fuse", "auto"]),
+    default="bloom",
+    show_default=True,
+    help="Kind of filter, as the option `filter`.",
+)
 @click.option("--optimize-for-hits", is_flag=True, help="No filters on the bottom level.")
 def plan(
     out: Output,
@@ -104,6 +113,7 @@ def plan(
     memory: int | None,
     target_fpr: float | None,
     latency: int | None,
+    kind: str,
     optimize_for_hits: bool,
 ) -> None:
     """Plan filters from numbers alone: memory per level, false positive rates, avoided reads.
@@ -132,6 +142,7 @@ def plan(
             filter_memory=memory,
             target_fpr=target_fpr,
             latency_budget_us=None if latency is None else latency / 1000,
+            filter=kind,
             optimize_filters_for_hits=optimize_for_hits,
             **common,
         ).to_dict()

@@ -19,7 +19,7 @@ from lsmkv_tool.db.levels import COLUMNS as LEVEL_COLUMNS
 from lsmkv_tool.directory import refuse_existing
 from lsmkv_tool.exits import open_errors
 from lsmkv_tool.filter.advise import COLUMNS as ADVICE_COLUMNS
-from lsmkv_tool.filter.advise import propose, reasons
+from lsmkv_tool.filter.advise import propose, reasons, stored_kinds
 from lsmkv_tool.filter.fpr import measure
 from lsmkv_tool.filter.tables import TableRef
 from lsmkv_tool.manifest.levels import level_rows
@@ -143,7 +143,7 @@ def heat_section(tables: list[dict[str, Any]]) -> str:
 def advice_section(tree: Tree, absent: float) -> str:
     if not tree.filter_bytes:
         return ""
-    found = propose(tree, absent, tree.filter_bytes)
+    found = propose(tree, absent, tree.filter_bytes, stored_kinds(tree))
     text = f"With the same memory, if {units.percent(absent, 0)} of lookups are for absent keys."
     return html.section(
         "Best split of the filter memory",

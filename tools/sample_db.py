@@ -73,11 +73,12 @@ def wait_for_export(stats: Path) -> None:
 
 
 def make_samples(directory: Path) -> None:
-    """Make the databases mydb, shop and old, and the files table.sst, new.sst and new.jsonl."""
+    """Make the databases mydb, shop and old, the files table.sst, new.sst and new.jsonl, and the repository backups."""
     import lsmkv
     from lsmkv_ext.table.sst_writer import SSTWriter
 
     make_database(directory / "mydb")
+    lsmkv.backup(directory / "mydb", directory / "backups")
     make_shop(directory / "shop")
     with lsmkv.open(directory / "old") as db:
         db.put(b"a", b"1")

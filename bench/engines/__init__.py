@@ -6,8 +6,10 @@ from importlib import import_module
 
 from .base import Engine, NotInstalled, Unsupported
 
+BEFORE = "before"  # another build of lsmkv
 _ENGINES = {
     "lsmkv": ("lsmkv_engine", "LsmkvEngine"),
+    BEFORE: ("lsmkv_engine", "BeforeEngine"),
     "rocksdb": ("rocksdb_engine", "RocksEngine"),
     "rocksdb-blob": ("rocksdb_engine", "RocksBlobEngine"),
     "leveldb": ("leveldb_engine", "LevelEngine"),
@@ -32,4 +34,4 @@ def version_of(name: str) -> str:
     return engine_class(name).version()
 
 
-__all__ = ["NAMES", "Engine", "NotInstalled", "Unsupported", "engine_class", "version_of"]
+__all__ = ["BEFORE", "NAMES", "Engine", "NotInstalled", "Unsupported", "engine_class", "version_of"]

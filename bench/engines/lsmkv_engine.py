@@ -47,6 +47,9 @@ class LsmkvEngine(PlyvelStyle):
             "optimize_filters_for_hits": s.optimize_filters_for_hits,
             "sync": s.sync,
         }
+        if s.memory is not None:
+            del options["write_buffer_size"], options["block_cache_size"]
+            options["memory"] = s.memory
         if s.large_value_threshold is not None:
             options["large_value_threshold"] = s.large_value_threshold
             options["large_value_compression"] = options["compression"]
@@ -103,3 +106,9 @@ class LsmkvEngine(PlyvelStyle):
 
         bloom = lsmkv.BlockedBloom(keys, 0.0096)
         return bloom.add, bloom.__contains__
+
+
+class BeforeEngine(LsmkvEngine):
+    """Another build of lsmkv. The runner starts its worker with that checkout in PYTHONPATH."""
+
+    name = "before"

@@ -1,10 +1,18 @@
-"""The blocked filter of the data plane and a classic Bloom filter, each with a loop that times its probes."""
+"""The two filters of the data plane and a classic Bloom filter, each with a loop that times its probes."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from lsmkv_ext.filter.curve cimport filter_k_for
+from lsmkv_ext.filter.fuse cimport (
+    FUSE_ATTEMPTS,
+    FUSE_BUILT,
+    fuse_build,
+    fuse_geometry,
+    lsm_fuse_bytes,
+    lsm_fuse_slots,
+)
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
     FilterC,
@@ -103,6 +111,70 @@ cdef class BlockedFilter:
             raise AssertionError(f"the filter lost {missing} keys")
         self.add_ns = <double>spent / n_keys
         self.verify_ns = <double>verified / n_keys
+
+    def __dealloc__(self):
+        free(self.bits)
+
+    def batch_ns(self, Probes probes not None):
+        """Nanoseconds per probe of a prefetching batch."""
+        cdef uint64_t start
+        with nogil:
+            start = lsmkv_thread_ns()
+            filter_probe_many(&self.f, probes.hashes, probes.n, probes.verdicts)
+            start = lsmkv_thread_ns() - start
+        return <double>start / probes.n
+
+    def single_ns(self, Probes probes not None):
+        """Nanoseconds per single probe. Each result decides a branch, as in a lookup."""
+        cdef uint64_t start
+        cdef size_t i
+        with nogil:
+            start = lsmkv_thread_ns()
+            for i in range(probes.n):
+                if filter_probe(&self.f, probes.hashes[i]):
+                    probes.verdicts[i] = 1
+                else:
+                    probes.verdicts[i] = 0
+            start = lsmkv_thread_ns() - start
+        return <double>start / probes.n
+
+
+cdef class FuseFilter:
+    """The fuse filter of the data plane over n random hashes."""
+
+    cdef FilterC f
+    cdef uint8_t* bits
+    cdef readonly size_t nbytes
+    cdef readonly double add_ns          # per key: the whole construction
+    cdef readonly double verify_ns
+
+    def __cinit__(self, size_t n_keys, uint32_t width, uint64_t seed):
+        cdef uint64_t* hashes = <uint64_t*>malloc((n_keys + 1) * sizeof(uint64_t))
+        cdef size_t i, n = n_keys, missing
+        cdef uint64_t start
+        cdef int result
+        if hashes == NULL:
+            raise MemoryError("cannot allocate the hashes")
+        memset(&self.f, 0, sizeof(FilterC))
+        self.f.fuse.width = <uint8_t>width
+        fuse_geometry(n, width, &self.f.fuse)
+        self.nbytes = lsm_fuse_bytes(&self.f.fuse)
+        self.bits = _bits(self.nbytes)
+        with nogil:
+            for i in range(n):
+                hashes[i] = next_random(&seed)
+            start = lsmkv_thread_ns()
+            result = fuse_build(hashes, &n, FUSE_ATTEMPTS, &self.f.fuse, self.bits)
+            self.add_ns = <double>(lsmkv_thread_ns() - start) / n_keys
+            self.f.bits = self.bits
+            self.f.n_blocks = lsm_fuse_slots(&self.f.fuse)
+            self.f.usable = 1
+            start = lsmkv_thread_ns()
+            missing = filter_count_missing(&self.f, hashes, n)
+            self.verify_ns = <double>(lsmkv_thread_ns() - start) / n_keys
+        free(hashes)
+        if result != FUSE_BUILT or missing or n != n_keys:
+            raise AssertionError("the fuse filter was not built, or lost keys")
 
     def __dealloc__(self):
         free(self.bits)

@@ -32,7 +32,14 @@ def make_keys(numbers: array[int], key_size: int, suffix: bytes = b"") -> list[b
 
 @final
 class ValueGenerator:
-    def __init__(self, seed: int, sizes: tuple[Any, ...] = ("fixed", 100), compression_ratio: float = 0.5) -> None: ...
+    def __init__(
+        self,
+        seed: int,
+        sizes: tuple[Any, ...] = ("fixed", 100),
+        compression_ratio: float = 0.5,
+        pool: bytes | None = None,
+        piece: int = 100,
+    ) -> None: ...
     def value(self, number: int, generation: int) -> bytes: ...
     def values(self, numbers: array[int], generation: int) -> list[bytes]: ...
 

@@ -219,14 +219,15 @@ def make_keys(const uint64_t[::1] numbers not None, size_t key_size, bytes suffi
 
 @cython.final
 cdef class ValueGenerator:
-    """Values cut from a pool of text whose pieces compress to `compression_ratio`."""
+    """Values cut from a pool of text whose pieces compress to `compression_ratio`, or from a pool of pieces that is given."""
     cdef bytes pool
+    cdef size_t piece, pieces
     cdef uint64_t salt
     cdef uint64_t low, high             # smallest and largest size
     cdef int shape                      # 0 uniform (fixed when low == high), 1 normal, 2 pareto
     cdef double theta, k, sigma
 
-    def __init__(self, uint64_t seed, sizes=("fixed", 100), double compression_ratio=0.5):
+    def __init__(self, uint64_t seed, sizes=("fixed", 100), double compression_ratio=0.5, bytes pool=None, size_t piece=PIECE):
         kind, args = sizes[0], sizes[1:]
         if kind == "pareto":
             self.shape = 2
@@ -240,7 +241,11 @@ cdef class ValueGenerator:
         if not 0 < compression_ratio <= 1:
             raise ValueError(f"compression_ratio {compression_ratio} is outside (0, 1]")
         self.salt = splitmix(seed ^ <uint64_t>0x76616C)
-        self.pool = self.make_pool(max(1, int(PIECE * compression_ratio)))
+        self.piece = piece
+        self.pool = self.make_pool(max(1, int(PIECE * compression_ratio))) if pool is None else pool
+        if <size_t>len(self.pool) < self.high + piece:
+            raise ValueError("the pool is too small for the values")
+        self.pieces = min(<size_t>POOL_PIECES, (len(self.pool) - self.high) // piece)
 
     cdef bytes make_pool(self, size_t raw):
         cdef size_t size = POOL_PIECES * PIECE + self.high
@@ -268,7 +273,7 @@ cdef class ValueGenerator:
 
     cdef bytes cut(self, uint64_t number, uint8_t generation):
         cdef uint64_t h = splitmix(self.salt + number * 256 + generation)
-        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.pool) + lsmkv_mulhi(h, POOL_PIECES) * PIECE,
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.pool) + lsmkv_mulhi(h, self.pieces) * self.piece,
                                          self.size_of(h))
 
     def value(self, uint64_t number, uint8_t generation):

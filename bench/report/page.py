@@ -50,5 +50,7 @@ def describe_values(s: Settings) -> str:
         "uniform": f"{s.value_size_min} to {s.value_size_max} bytes",
         "normal": f"{s.value_size_min} to {s.value_size_max} bytes, mostly in the middle",
     }.get(kind, f"{kind} sizes")
+    if s.values == "json":
+        return f"JSON records, {size}"
     share = "half compressible" if s.compression_ratio == 0.5 else f"compressible to {s.compression_ratio:.0%}"
     return f"{size} ({share})"

@@ -10,7 +10,7 @@ from ..workloads.suites import HIDDEN
 
 LATENCIES = ("p50", "p75", "p99", "p99.9", "p99.99", "max")
 RESOURCES = ("rss_peak", "rss_anon", "disk", "write_amplification", "cpu_seconds", "settle_seconds")
-MEASURES = {"wall": "micros_per_op", "cpu": "cpu_micros_per_op"}
+MEASURES = {"wall": "micros_per_op", "cpu": "cpu_micros_per_op", "user": "user_micros_per_op"}
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom, 1.96 beyond the table.
 _T95 = "12.71 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201 2.179 2.160 2.145 2.131"
@@ -62,7 +62,7 @@ Row = dict[str, Cell]  # by engine
 
 
 def rows(results: list[dict[str, Any]], measure: str = "wall") -> dict[str, Row]:
-    """workload -> engine -> Cell, in order of appearance, without hidden steps. `measure`: "wall" or "cpu" time."""
+    """workload -> engine -> Cell, in order of appearance, without hidden steps. `measure`: a key of MEASURES."""
     field = MEASURES[measure]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from ..native.workload import OPS, ExpectedState, KeyGenerator, OperationMix, ValueGenerator, make_keys
 from ..settings import Settings
+from .records import PIECE, json_pool
 
 CHUNK = 16384  # fits into the CPU cache, and is long enough to amortize its setup
 CHUNK_BYTES = 16 << 20
+LARGEST_PARETO = 1 << 20
 GET, PUT, DELETE, SCAN, UPDATE = (OPS[name] for name in ("get", "put", "delete", "scan", "update"))
 
 
@@ -69,6 +71,14 @@ def value_sizes(cfg: Settings) -> tuple[object, ...]:
     if kind.startswith("pareto"):
         return ("pareto", 0.0, 0.2615, 25.45)
     raise ValueError(f"value_size_distribution must be fixed, uniform, normal or pareto, not {kind!r}")
+
+
+def value_generator(cfg: Settings) -> ValueGenerator:
+    sizes = value_sizes(cfg)
+    if cfg.values == "json":
+        longest = LARGEST_PARETO if cfg.value_size_distribution.startswith("pareto") else largest_value(cfg)
+        return ValueGenerator(cfg.seed, sizes, pool=json_pool(cfg.seed, longest), piece=PIECE)
+    return ValueGenerator(cfg.seed, sizes, cfg.compression_ratio)
 
 
 def check_distributions(cfg: Settings) -> None:

@@ -27,9 +27,11 @@ class FilterDebt:
         return policy.debts(version, self._jobs.policy(version), infos, tree.versions.state.seed)
 
     def payable(self) -> dict[int, str]:
-        """The debt that a rebuild can pay: not of empty tables, nor of another seed, which is in the blocks too."""
-        empty = {f.number for f in self._tree.current.files() if not f.entries}
-        return {n: why for n, why in self.all().items() if why != "seed" and n not in empty}
+        """The debt that a rebuild can pay: not of empty tables, nor of another seed, which is in the blocks too. A fuse
+        filter that could not be built is not tried again until the next open.
+        """
+        unpayable = {f.number for f in self._tree.current.files() if not f.entries} | self._jobs.unfusable
+        return {n: why for n, why in self.all().items() if why != "seed" and n not in unpayable}
 
     def due(self, version: Version, options: Options) -> frozenset[int]:
         """The tables to rebuild in the background: none until the debt passes `filter_debt_ratio`."""

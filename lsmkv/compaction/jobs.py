@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from lsmkv import filenames
 from lsmkv.compaction import subcompaction
-from lsmkv.compaction.picker import EXPIRED, GRANDPARENT_FILES, CompactionPlan, PlanKind
+from lsmkv.compaction.picker import EXPIRED, GRANDPARENT_FILES, MANUAL, CompactionPlan, PlanKind
 from lsmkv.compaction.running import RunningJobs
+from lsmkv.files import free_space
 from lsmkv.filters import policy
 from lsmkv.options import Options
 from lsmkv.version.stored_tree import StoredTree
@@ -22,6 +23,17 @@ from lsmkv_ext.compaction.job import Job
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.table.rebuild import rebuild_table_filter
 from lsmkv_ext.table.table import Table
+
+
+def _takes_oldest_first(plan: CompactionPlan) -> bool:
+    """Whether a part of the upper tables may be merged down, and the next plan has the rest."""
+    return plan.level == 0 and plan.reason != MANUAL
+
+
+def _oldest(files: Sequence[TableMeta], room: int) -> tuple[TableMeta, ...]:
+    """The oldest of some tables of L0 that take at most `room` bytes, and at least one."""
+    sizes = accumulate(f.size for f in reversed(files))
+    return tuple(files[-max(1, sum(size <= room for size in sizes)) :])
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class Jobs:
         self.tree = tree
         self.versions = tree.versions
         self.running = RunningJobs() if running is None else running
+        # Tables that a rebuild gave a Bloom filter because no fuse filter could be built. Numbers are never used again.
+        self.unfusable: set[int] = set()
 
     # Flush -------------------------------------------------------------------------------------------------
 
@@ -84,14 +98,22 @@ class Jobs:
 
     def policy(self, version: Version) -> policy.FilterPolicy:
         options = self.tree.options
-        return policy.FilterPolicy.of(options, policy.observe(version, options, self.tree.live.counters()))
+        if self.versions.state.format_version < 2 and options.needs_fuse:
+            options = options.replace(filter="bloom")  # until the upgrade
+        found = policy.FilterPolicy.of(options, policy.observe(version, options, self.tree.live.counters()))
+        limit = options.filter_limit
+        if limit is None:
+            return found
+        with self.versions.lock:
+            entries = sum(f.entries for tree in self.versions.trees.values() for f in tree.current.files())
+        return found.within(limit, entries)
 
-    def millibits(self, version: Version, level: int, span: KeyRange | None) -> int:
-        """Bits per key x 1000 of the outputs in `level` that cover `span`, which is None for a flush."""
+    def filter_options(self, version: Version, level: int, span: KeyRange | None) -> dict[str, int]:
+        """The filters of the outputs in `level` that cover `span`, which is None for a flush."""
         bottommost = span is not None and level > 0 and not version.below(level, span)
         # With True the job decides for each output: it drops the filter if no older table overlaps its keys.
         by_output = self.tree.options.optimize_filters_for_hits is True
-        return self.policy(version).millibits_for(level, bottommost=bottommost and not by_output)
+        return _filter_options(self.policy(version), level, bottommost and not by_output)
 
     def _table_options(self, options: Options, version: Version, level: int, span: KeyRange | None) -> dict[str, Any]:
         return {
@@ -99,9 +121,9 @@ class Jobs:
             "numbers": self.versions.numbers,
             "output_level": level,
             "target_file_size": options.target_file_size,
-            "compression": options.compression_at(level),
+            "compression": self.tree.compression_at(level),
             "block_size": options.block_size,
-            "millibits": self.millibits(version, level, span),
+            **self.filter_options(version, level, span),
             "seed": self.versions.state.seed,
             "verify_filters": options.verify_filters,
             "prefix": options.prefix,
@@ -132,7 +154,8 @@ class Jobs:
             return self._rebuild_filter(plan, shifts)
         whole = partial(self._compact, plan, shifts, max_subcompactions)
         pieces = partial(self._compact_in_pieces, plan, shifts)
-        return self.versions.reserve.spend(whole, pieces if len(plan.lower) > 1 else None)
+        cut = len(plan.lower) > 1 or (plan.lower and _takes_oldest_first(plan))
+        return self.versions.reserve.spend(whole, pieces if cut else None)
 
     def _shift(self, plan: CompactionPlan) -> Result:
         with self.versions.commit:
@@ -169,16 +192,19 @@ class Jobs:
 
     def _compact_in_pieces(self, plan: CompactionPlan, shifts: int) -> Result:
         """Replaces the lower tables a few at a time, which takes little space. The upper tables stay until the last
-        piece. Until then their entries are in both levels.
+        piece. Until then their entries are in both levels, so of L0 only the oldest tables are merged that have room.
         """
+        part = plan
+        if _takes_oldest_first(plan):
+            part = replace(plan, upper=_oldest(plan.upper, free_space(self.versions.directory) // 2))
         outcomes = []
-        pieces = subcompaction.pieces(plan.lower, self.tree.options.target_file_size)
+        pieces = subcompaction.pieces(part.lower, self.tree.options.target_file_size)
         cuts = [None, *(lower[0].smallest for lower in pieces[1:]), None]
         for lower, (start, stop) in zip(pieces, pairwise(cuts), strict=True):
-            make = self._job_maker(plan, lower, shifts)
+            make = self._job_maker(part, lower, shifts)
             outcomes.append(self.running.run_plan(plan, make(start, stop)))
-            replaced = lower if stop is not None else (*plan.upper, *lower)
-            self._replace(replaced, outcomes[-1], plan, shifts)
+            replaced = lower if stop is not None else (*part.upper, *lower)
+            self._replace(replaced, outcomes[-1], part, shifts)
         outcome = subcompaction.together(outcomes, sum(each["ns"] for each in outcomes))
         return as_result(outcome, plan.reason, plan.level, plan.output_level, len(outcome["outputs"]))
 
@@ -230,10 +256,11 @@ class Jobs:
             version, level = tree.current, self._output_level(plan, shifts)
         number = versions.numbers.next()
         kind, argument = options.prefix
+        wanted = _filter_options(self.policy(version), level, policy.is_bottommost(version, level, old))
         outcome = rebuild_table_filter(
             table,
             filenames.table_path(versions.directory, number),
-            millibits=self._wanted_millibits(version, level, old),
+            **wanted,
             level=level,
             number=number,
             verify=options.verify_filters,
@@ -245,11 +272,9 @@ class Jobs:
         with versions.commit:
             level = self._output_level(plan, shifts)
             added = self._commit(outcome, level, (old.number,), plan.reason)
+        if wanted["milliwidth"] and added[0].filter_kind != policy.FUSE:
+            self.unfusable.add(number)
         return as_result(outcome, plan.reason, level, level, len(added))
-
-    def _wanted_millibits(self, version: Version, level: int, f: TableMeta) -> int:
-        bottommost = policy.is_bottommost(version, level, f)
-        return self.policy(version).millibits_for(level, bottommost=bottommost)
 
     # Results -----------------------------------------------------------------------------------------------
 
@@ -266,6 +291,13 @@ class Jobs:
         return files
 
 
+def _filter_options(wanted: policy.FilterPolicy, level: int, bottommost: bool) -> dict[str, int]:
+    return {
+        "millibits": wanted.millibits_for(level, bottommost=bottommost),
+        "milliwidth": wanted.milliwidth_for(level, bottommost=bottommost),
+    }
+
+
 def judged(outcome: dict[str, Any]) -> int | None:
     """The time that the edit of a job has to store: entries that were expired then are gone."""
     return outcome["now"] if outcome.get("expired") else None
@@ -275,7 +307,7 @@ def open_outputs(versions: VersionSet, files: Sequence[TableMeta], outputs: Outp
     """Opens tables that a job wrote, which checks them. Syncs the value logs that they point into."""
     outputs.paths += versions.paths_of(files)
     versions.sync_values(files)
-    return [versions.open_table(f.number, f.global_seq) for f in files]
+    return [versions.open_table(f.number, f.global_seq, f.own_log) for f in files]
 
 
 def as_result(outcome: dict[str, Any], reason: str, level: int, output_level: int, outputs: int) -> Result:

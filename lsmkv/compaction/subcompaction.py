@@ -23,11 +23,13 @@ MIN_BYTES = 8 << 20
 SAMPLES = 64
 
 
-def cuts(tables: Iterable[Table], limit: int) -> list[bytes]:
-    """The keys, in order, at which to cut the tables into at most `limit` subcompactions of about equal size."""
+def cuts(tables: Iterable[Table], limit: int, min_bytes: int | None = None) -> list[bytes]:
+    """The keys, in order, at which to cut the tables into at most `limit` parts of about equal size, each of at least
+    `min_bytes`, or the size that a subcompaction needs.
+    """
     tables = list(tables)
     total = sum(table.file_size for table in tables)
-    count = min(limit, total // MIN_BYTES)
+    count = min(limit, total // (min_bytes or MIN_BYTES))
     if count < 2:
         return []
     weighted = []

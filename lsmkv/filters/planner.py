@@ -1,7 +1,7 @@
-"""How many filter bits each level gets, and what they save: pure functions on the curve of the blocked filter.
+"""How many filter bits each level gets, and what they save: pure functions on the curves of the two kinds of filters.
 
 A lookup probes one filter per run: each L0 table is a run, each deeper level is one. A probe for a key that the run
-does not hold is wasted; a filter of b bits per key lets `designed_fpr(b)` of these through, and each costs a wasted
+does not hold is wasted; a filter of b bits per key lets `curve.rate(b)` of these through, and each costs a wasted
 read. A plan assigns bits per key to levels. It costs memory and leaves the sum over levels of (wasted probes) x (rate)
 in wasted reads per lookup.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from lsmkv_ext.filter.curve import bits_for_fpr, designed_fpr, k_for
+from lsmkv.filters.curves import BLOOM, MAX_SOLVED_BITS, Curve, bits_for_fpr, curve_for, designed_fpr, gain
+from lsmkv.filters.kinds import kinds_of
+from lsmkv_ext.filter.curve import k_for
 
 __all__ = [
     "FilterPlan",
@@ -34,18 +35,15 @@ __all__ = [
     "summed_fpr",
 ]
 
-# Beyond this (a rate of 0.0009 %) a larger filter costs time and memory and saves nothing measurable.
-MAX_SOLVED_BITS = 30.0
-_STEP = 0.05
-
 
 @dataclass(frozen=True)
 class LevelShape:
-    """One level as a plan sees it. `weight`: wasted probes per lookup; None for one per run."""
+    """One level as a plan sees it. `weight`: wasted probes per lookup, None for one per run. `curve`: its filters."""
 
     entries: int
     runs: int = 1
     weight: float | None = None
+    curve: Curve = BLOOM
 
     @property
     def wasted_probes(self) -> float:
@@ -55,43 +53,14 @@ class LevelShape:
 # --- the solver ---
 
 
-@lru_cache(maxsize=1)
-def _hull() -> tuple[tuple[float, float], ...]:
-    """The lower convex hull of (bits, rate): the points that are best at some price of memory.
-
-    The curve is not convex below about 2 bits: there the memory saves more elsewhere.
-    """
-    steps = round(MAX_SOLVED_BITS / _STEP)
-    points = [(i * _STEP, designed_fpr(i * _STEP)) for i in range(steps + 1)]
-    hull: list[tuple[float, float]] = []
-    for point in points:
-        while len(hull) >= 2 and _gain(hull[-2], hull[-1]) <= _gain(hull[-1], point):
-            hull.pop()
-        hull.append(point)
-    return tuple(hull)
-
-
-def _gain(a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Rate saved per bit between two points of the curve."""
-    return (a[1] - b[1]) / (b[0] - a[0])
-
-
-def price_of(bits: float) -> float:
+def price_of(bits: float, curve: Curve = BLOOM) -> float:
     """The gain per bit at which exactly `bits` are worth having."""
-    for a, b in pairwise(_hull()):
-        if bits <= b[0]:
-            return _gain(a, b)
-    return 0.0
+    return curve.price_of(bits)
 
 
-def best_bits(weight: float, price: float) -> float:
+def best_bits(weight: float, price: float, curve: Curve = BLOOM) -> float:
     """The bits per key worth having at `weight` wasted probes per lookup; 0: no filter."""
-    bits = 0.0
-    for a, b in pairwise(_hull()):
-        if weight * _gain(a, b) < price:
-            break
-        bits = b[0]
-    return bits
+    return curve.best_bits(weight, price)
 
 
 def _steps(levels: Sequence[LevelShape]) -> list[tuple[float, int, float, float]]:
@@ -99,8 +68,8 @@ def _steps(levels: Sequence[LevelShape]) -> list[tuple[float, int, float, float]
     steps = []
     for number, level in enumerate(levels):
         if level.entries and level.wasted_probes > 0:
-            for a, b in pairwise(_hull()):
-                steps.append((level.wasted_probes * _gain(a, b) / level.entries, number, a[0], b[0]))
+            for a, b in pairwise(level.curve.hull()):
+                steps.append((level.wasted_probes * gain(a, b) / level.entries, number, a[0], b[0]))
     steps.sort(key=lambda step: (-step[0], step[1], step[2]))
     return steps
 
@@ -134,7 +103,8 @@ def solve_rate(levels: Sequence[LevelShape], target: float) -> tuple[float, ...]
     for _, number, start, stop in _steps(levels):
         if total <= target:
             break
-        total -= levels[number].wasted_probes * (designed_fpr(start) - designed_fpr(stop))
+        rate = levels[number].curve.rate
+        total -= levels[number].wasted_probes * (rate(start) - rate(stop))
         bits[number] = stop
     return tuple(bits)
 
@@ -142,7 +112,7 @@ def solve_rate(levels: Sequence[LevelShape], target: float) -> tuple[float, ...]
 def summed_fpr(levels: Sequence[LevelShape], bits: Sequence[float]) -> float:
     """Wasted reads per lookup."""
     return math.fsum(
-        level.wasted_probes * designed_fpr(b) for level, b in zip(levels, bits, strict=True) if level.entries
+        level.wasted_probes * level.curve.rate(b) for level, b in zip(levels, bits, strict=True) if level.entries
     )
 
 
@@ -204,7 +174,7 @@ def weighted(levels: Sequence[LevelShape], absent: float) -> tuple[LevelShape, .
         deeper -= level.entries
         below = deeper / total if total else 0.0
         present = (1 - absent) * (below * level.runs + here * max(level.runs - 1, 0) / 2)
-        result.append(LevelShape(level.entries, level.runs, absent * level.runs + present))
+        result.append(replace(level, weight=absent * level.runs + present))
     return tuple(result)
 
 
@@ -214,8 +184,9 @@ class LevelPlan:
     entries: int
     runs: int
     wasted_probes: float  # per lookup
+    filter: str  # "bloom" or "fuse"
     bits_per_key: float
-    k: int
+    k: int  # bits set per key; of fuse filters the width of a fingerprint, rounded to the next
     fpr: float
     memory_bytes: int
 
@@ -250,6 +221,7 @@ def plan(
     filter_memory: int | None = None,
     target_fpr: float | None = None,
     latency_budget_us: float | None = None,
+    filter: str | Sequence[str] = "bloom",
     read_cost_us: float = 100.0,
     absent: float = 1.0,
     reads_per_second: float | None = None,
@@ -268,18 +240,28 @@ def plan(
     - `target_fpr`: the wasted reads per lookup to reach with the least memory,
     - `latency_budget_us`: the mean time a lookup may lose to wasted reads of `read_cost_us` each.
 
-    `absent` is the share of lookups for keys that are not there. Raises `ValueError` for arguments that do not fit.
+    `filter` is the option of `lsmkv.open`. `absent` is the share of lookups for keys that are not there. Raises
+    `ValueError` for arguments that do not fit.
 
     >>> lsmkv.plan(1_000_000, bits_per_key=10).memory_bytes
     1250000
     """
     tree = shape(n_keys, size_ratio=size_ratio, depth=depth, l0_runs=l0_runs, run_entries=run_entries)
-    levels = weighted(tree, absent)
+    levels = _with_curves(weighted(tree, absent), filter, run_entries)
     bits = list(_bits(levels, bits_per_key, filter_memory, target_fpr, latency_budget_us, read_cost_us))
     given_back = memory_bytes(levels[-1:], bits[-1:])
     if optimize_filters_for_hits:
         bits[-1] = 0.0
     return _describe(n_keys, absent, levels, bits, given_back, read_cost_us, reads_per_second)
+
+
+def _with_curves(levels: Sequence[LevelShape], filter: str | Sequence[str], table_keys: int) -> tuple[LevelShape, ...]:
+    bottom = max((i for i, level in enumerate(levels) if level.entries), default=0)
+    kinds = kinds_of(filter, len(levels), bottom)
+    return tuple(
+        replace(level, curve=curve_for(kind.fuse, min(level.entries // max(level.runs, 1), table_keys)))
+        for level, kind in zip(levels, kinds, strict=True)
+    )
 
 
 def _bits(
@@ -299,12 +281,13 @@ def _bits(
     if latency_budget_us is not None:
         return solve_rate(levels, latency_budget_us / read_cost_us)
     if isinstance(bits_per_key, int | float):
-        return [float(bits_per_key)] * len(levels)
+        return [level.curve.taken(float(bits_per_key)) for level in levels]
     if isinstance(bits_per_key, str):
         if bits_per_key != "auto":
             raise ValueError(f'bits_per_key must be a number, a list or "auto", not {bits_per_key!r}')
         return solve_memory(levels, sum(level.entries for level in levels) * 10 / 8)
-    return [bits_per_key[min(i, len(bits_per_key) - 1)] for i in range(len(levels))]
+    last = len(bits_per_key) - 1
+    return [level.curve.taken(bits_per_key[min(i, last)]) for i, level in enumerate(levels)]
 
 
 def _describe(
@@ -328,16 +311,17 @@ def _describe(
                 entries=level.entries,
                 runs=level.runs,
                 wasted_probes=level.wasted_probes,
+                filter="fuse" if level.curve.width(b) else "bloom",
                 bits_per_key=b,
-                k=k_for(b) if b else 0,
-                fpr=designed_fpr(b),
+                k=round(level.curve.width(b)) or (k_for(b) if b else 0),
+                fpr=level.curve.rate(b),
                 memory_bytes=memory_bytes([level], [b]),
             )
             for number, (level, b) in enumerate(zip(levels, bits, strict=True))
         ),
         memory_bytes=memory,
         average_bits_per_key=memory * 8 / n_keys if n_keys else 0.0,
-        summed_fpr=summed_fpr([LevelShape(level.entries, level.runs) for level in levels], bits),
+        summed_fpr=summed_fpr([replace(level, weight=None) for level in levels], bits),
         wasted_reads_per_lookup=wasted,
         reads_avoided_per_lookup=avoided,
         wasted_microseconds_per_lookup=wasted * read_cost_us,

@@ -7,12 +7,17 @@ the options into bits per level. `FilterPolicy.debt` compares them with the filt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lsmkv.filters.planner import LevelShape, best_bits, bits_for_fpr, price_of, solve_memory, solve_rate
+from lsmkv.filters.curves import Curve, curve_for
+from lsmkv.filters.kinds import Kind, kinds_of
+from lsmkv.filters.planner import LevelShape, solve_memory, solve_rate
 from lsmkv.options import Options
 from lsmkv.version.version import TableMeta, Version
+from lsmkv_ext.filter.fuse import min_keys, width_for
+
+FUSE = 2  # TableMeta.filter_kind
 
 # Fewer reads than this prove nothing. From then on the prior, one probe per read, weighs as much as PRIOR reads.
 MIN_READS = 1000
@@ -28,14 +33,15 @@ ASSUMED_ENTRY = 128
 
 @dataclass(frozen=True)
 class LevelLoad:
-    """One level: its entries, its runs (the tables that a lookup may have to probe) and, where measured, the probes
-    (`reach`) and the wasted probes per lookup.
+    """One level: its entries, its runs (the tables that a lookup may have to probe), the keys of one table and, where
+    measured, the probes (`reach`) and the wasted probes per lookup.
     """
 
-    entries: int = 0
+    entries: int = 0  # with the prefixes in its filters, which take as many bits each
     runs: int = 1
     reach: float | None = None
     wasted_probes: float | None = None
+    table_keys: int = 0
 
 
 # --- loads ---
@@ -46,12 +52,13 @@ def observe(version: Version, options: Options, counters: Mapping[str, Any] | No
     reach, wasted = _measured(counters or {})
     loads = []
     for level, files in enumerate(version.levels):
-        entries, runs = sum(f.entries for f in files), 1
+        entries, runs = sum(max(f.entries, f.filter_keys) for f in files), 1
+        table_keys = entries // len(files) if files else options.target_file_size // ASSUMED_ENTRY
         if level == 0:
             runs = max(len(files), options.l0_compaction_trigger)
             per_run = entries // len(files) if files else options.write_buffer_size // ASSUMED_ENTRY
             entries = per_run * runs
-        loads.append(LevelLoad(entries, runs, reach.get(level), wasted.get(level)))
+        loads.append(LevelLoad(entries, runs, reach.get(level), wasted.get(level), table_keys))
     return tuple(loads)
 
 
@@ -91,19 +98,33 @@ def is_bottommost(version: Version, level: int, file: TableMeta) -> bool:
 
 @dataclass(frozen=True)
 class FilterPolicy:
-    """Bits per key for every level, and for output that is bottommost for its key range."""
+    """Bits per key and kind of filter for every level, and the bits of output that is bottommost for its key range."""
 
     bits: tuple[float, ...]
     bottom_bits: float | None  # None: as its level
     solved: bool  # the bits follow the tree, so they are compared loosely
     prefix: tuple[int, int] = (0, 0)
+    kinds: tuple[Kind, ...] = (Kind(False, True),)
+    curves: tuple[Curve, ...] = (Curve(),)
 
     @classmethod
     def of(cls, options: Options, loads: Sequence[LevelLoad]) -> FilterPolicy:
         solved = _is_solved(options)
         bottom = max((i for i, load in enumerate(loads) if i and load.entries), default=0)
-        bits = _solve(options, loads, bottom) if solved else _given(options, len(loads))
-        return cls(bits, _bottom_bits(options, loads, bits, bottom), solved, options.prefix)
+        kinds = kinds_of(options.filter, len(loads), bottom)
+        curves = tuple(curve_for(kind.fuse, load.table_keys) for kind, load in zip(kinds, loads, strict=True))
+        bits = _solve(options, loads, curves, bottom) if solved else _given(options, curves)
+        bottom_bits = _bottom_bits(options, loads[bottom], bits[bottom], curves[bottom])
+        return cls(bits, bottom_bits, solved, options.prefix, kinds, curves)
+
+    def within(self, limit: int, entries: int) -> FilterPolicy:
+        """At most the bits per key with which the filters of `entries` keys take `limit` bytes."""
+        most = 8 * limit / max(entries, 1)
+        if max(self.bits) <= most:
+            return self
+        bottom = None if self.bottom_bits is None else min(self.bottom_bits, most)
+        # Compared loosely: they follow the tree.
+        return replace(self, bits=tuple(min(bits, most) for bits in self.bits), bottom_bits=bottom, solved=True)
 
     def bits_for(self, level: int, *, bottommost: bool = False) -> float:
         """`bottommost`: an output of a compaction, never of a flush, with nothing below its key range."""
@@ -113,6 +134,22 @@ class FilterPolicy:
 
     def millibits_for(self, level: int, *, bottommost: bool = False) -> int:
         return round(self.bits_for(level, bottommost=bottommost) * 1000)
+
+    def milliwidth_for(self, level: int, *, bottommost: bool = False) -> int:
+        """The mean width x 1000 of the fingerprints in fuse filters; 0: Bloom filters."""
+        level = min(level, len(self.kinds) - 1)
+        bits = self.bits_for(level, bottommost=bottommost)
+        if not self.kinds[level].fuse:
+            return 0
+        # Given bits are rounded to a width. Solved bits are met on average, by tables of two widths.
+        width = self.curves[level].width(bits) if self.solved and self.curves[level].fuse else width_for(bits)
+        return round(width * 1000)
+
+    def _owes_kind(self, has: FilterState, level: int, milliwidth: int) -> bool:
+        kind = self.kinds[min(level, len(self.kinds) - 1)]
+        if has.fuse == kind.fuse or not kind.strict:
+            return False
+        return not kind.fuse or (milliwidth > 0 and has.keys >= min_keys())
 
     def debt(self, has: FilterState, level: int, *, bottommost: bool, seed: int | None = None) -> str | None:
         """Why the filter does not suit its table; None if it does."""
@@ -127,6 +164,8 @@ class FilterPolicy:
             return "seed"
         if has.prefix is not None and has.prefix != self.prefix:
             return "prefix"
+        if self._owes_kind(has, level, self.milliwidth_for(level, bottommost=bottommost and level > 0)):
+            return "kind"
         bits, share = SOLVED_TOLERANCE if self.solved else EXACT_TOLERANCE
         if abs(has.millibits / 1000 - wanted) > max(bits, share * wanted):
             return "bits"
@@ -141,14 +180,18 @@ class FilterState:
     problem: str = "ok"
     seed: int | None = None
     prefix: tuple[int, int] | None = None
+    fuse: bool = False
+    keys: int = 0
 
     @classmethod
     def of(cls, file: TableMeta, info: Mapping[str, Any] | None = None) -> FilterState:
         """`info` is the open table's `filter_info`."""
         if info is None:
-            return cls(file.millibits, "ok" if file.filter_bytes else "absent")
+            problem, fuse = "ok" if file.filter_bytes else "absent", file.filter_kind == FUSE
+            return cls(file.millibits, problem, fuse=fuse, keys=file.filter_keys)
         prefix = (info.get("prefix_kind", 0), info.get("prefix_arg", 0))
-        return cls(info.get("millibits", 0), info.get("problem", "ok"), info.get("seed"), prefix)
+        fuse, keys = info.get("kind") == "fuse", info.get("n_keys", 0)
+        return cls(info.get("millibits", 0), info.get("problem", "ok"), info.get("seed"), prefix, fuse, keys)
 
 
 # --- debt of a tree ---
@@ -187,20 +230,20 @@ def _is_solved(options: Options) -> bool:
     return options.bits_per_key == "auto" or options.filter_memory is not None
 
 
-def _given(options: Options, n_levels: int) -> tuple[float, ...]:
+def _given(options: Options, curves: Sequence[Curve]) -> tuple[float, ...]:
     given = options.bits_per_key
     if isinstance(given, tuple):
-        return tuple(given[min(level, len(given) - 1)] for level in range(n_levels))
+        return tuple(given[min(level, len(given) - 1)] for level in range(len(curves)))
     if given and options.target_fpr is not None:
-        given = bits_for_fpr(options.target_fpr)
-    return (float(given),) * n_levels
+        return tuple(curve.bits_for(options.target_fpr) for curve in curves)
+    return (float(given),) * len(curves)
 
 
-def _solve(options: Options, loads: Sequence[LevelLoad], bottom: int) -> tuple[float, ...]:
+def _solve(options: Options, loads: Sequence[LevelLoad], curves: Sequence[Curve], bottom: int) -> tuple[float, ...]:
     """The best split of the budget, weighted by the probes of each level; with `optimize_filters_for_hits` by the
     wasted ones, since a filter saves nothing for a lookup that finds its key.
     """
-    levels = [_shape(load, options) for load in loads]
+    levels = [_shape(load, curve, options) for load, curve in zip(loads, curves, strict=True)]
     if options.optimize_filters_for_hits is True and bottom:
         levels[bottom] = LevelShape(0)
     if options.filter_memory is not None:
@@ -210,18 +253,18 @@ def _solve(options: Options, loads: Sequence[LevelLoad], bottom: int) -> tuple[f
     return solve_memory(levels, sum(level.entries for level in levels) * AUTO_BITS / 8)
 
 
-def _shape(load: LevelLoad, options: Options) -> LevelShape:
+def _shape(load: LevelLoad, curve: Curve, options: Options) -> LevelShape:
     weight = load.wasted_probes if options.optimize_filters_for_hits == "auto" else load.reach
     # An empty level will be small at first: it counts as one entry and gets the most bits.
-    return LevelShape(max(load.entries, 1), load.runs, weight)
+    return LevelShape(max(load.entries, 1), load.runs, weight, curve)
 
 
-def _bottom_bits(options: Options, loads: Sequence[LevelLoad], bits: Sequence[float], bottom: int) -> float | None:
+def _bottom_bits(options: Options, load: LevelLoad, bits: float, curve: Curve) -> float | None:
     mode = options.optimize_filters_for_hits
     if mode is True:
         return 0.0
     if mode == "auto" and not _is_solved(options):
-        wasted = loads[bottom].wasted_probes
+        wasted = load.wasted_probes
         # At one wasted probe per lookup the given bits are worth their price; fewer wasted probes deserve fewer bits.
-        return None if wasted is None else min(best_bits(wasted, price_of(bits[bottom])), bits[bottom])
+        return None if wasted is None else min(curve.best_bits(wasted, curve.price_of(bits)), bits)
     return None

@@ -21,6 +21,7 @@ from lsmkv.recovery import stored_state
 from lsmkv.recovery.replay import Piece, replay
 from lsmkv.recovery.stored_state import AddedFile, RecoveryReport
 from lsmkv.version.edit import VersionEdit
+from lsmkv.version.freshness import Seen
 from lsmkv.version.manifest import decode_manifest
 from lsmkv.version.version import TableMeta
 from lsmkv.version.version_set import VersionSet
@@ -28,6 +29,7 @@ from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.table.table import Table
+from lsmkv_ext.wal.reader import HEAD_SIZE
 
 log = logging.getLogger("lsmkv")
 
@@ -121,6 +123,7 @@ def _worth_retrying(directory: str, attempt: int) -> bool:
 def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[VersionSet, RecoveryReport]:
     report = RecoveryReport()
     began = time.monotonic()
+    seen = Seen.before_reading(directory)
     # Kept open until the end, or another file could get its inode.
     with stored_state.open_manifest(directory) as (file, number, path):
         state = decode_manifest(file, number, path)
@@ -129,13 +132,14 @@ def _read_once(directory: str, options: Options, attempts: _Attempts) -> tuple[V
             # Tables first: opening them is fast, reading logs is not. The manifest names the oldest log, so one removed
             # meanwhile is noticed.
             attempts.open_tables(versions)
-            _read_logs(versions, report)
+            logs = _read_logs(versions, report)
             if report.torn and _has_moved_on(directory, number, state.size):
                 # What looks torn may be a value log that the writer removed after a flush.
                 raise CorruptionError("the writer changed the files while they were read", path)
             if not is_named(file.fileno(), path):
                 # A new database uses the same file numbers: the files read may belong to both.
                 raise CorruptionError("the manifest was replaced while its files were read", path)
+            versions.seen = seen.with_files(path, file.fileno(), state.size, logs)
         except BaseException:
             versions.release()
             raise
@@ -149,8 +153,11 @@ def _has_moved_on(directory: str, number: int, size: int) -> bool:
     return (state.number, state.size) != (number, size)
 
 
-def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:
+def _read_logs(versions: VersionSet, report: RecoveryReport) -> dict[str, int]:
+    """Starts the engine. Returns the end of the records of each live log by its path."""
     state = versions.state
+    # Before they are read: a log that appears later changes the directory.
+    live = stored_state.live_logs(versions.directory, state)
     logs, last_seq = stored_state.check_logs(versions, report)
     added: list[AddedFile] = []
     rest = replay(logs, state.seed, versions.trees, lambda piece: _write_outside(versions, piece, added))
@@ -164,6 +171,8 @@ def _read_logs(versions: VersionSet, report: RecoveryReport) -> None:
     versions.engine.start([tree.live for tree in trees], states, None, last_seq, readonly=True)
     report.tables = len(added)
     report.manifest_torn_bytes = state.torn_bytes
+    ends = {log.number: log.end for log in logs}
+    return {filenames.log_path(versions.directory, number): ends.get(number, HEAD_SIZE) for number in live}
 
 
 def _small(seed: int) -> Memtable:

@@ -37,6 +37,7 @@ from lsmkv.version.manifest import LATEST_FORMAT, ManifestState
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import Outputs, VersionSet
+from lsmkv_ext.port import zstd
 from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.read_state import ReadState
 from lsmkv_ext.wal.dump import LogDump
@@ -80,6 +81,8 @@ def open_for_writing(
     report.created = created
     report.manifest_torn_bytes = state.torn_bytes
     try:
+        if any(tree.options.needs_zstd for tree in versions.trees.values()):
+            zstd.require()
         logs, last_seq = ([], 0) if created else stored_state.check_logs(versions, report)
         _warn_of_clock(versions)
         stored_state.open_tables(versions)

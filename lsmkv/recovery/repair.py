@@ -27,6 +27,7 @@ from lsmkv.recovery.replay import MOST_UNKNOWN, CheckedLog, Piece, replay
 from lsmkv.version.current import read_current, refuse_foreign
 from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import LATEST_FORMAT, ManifestState, TreeState, read_manifest
+from lsmkv.version.value_logs import ingested_log
 from lsmkv.version.version import TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.cache.block_cache import BlockCache
@@ -205,7 +206,8 @@ class _Repair:
     def _keep_or_salvage(self, f: TableMeta, label: tuple[int, bytes]) -> TableMeta | None:
         name = filenames.table_name(f.number)
         try:
-            table = Table(filenames.table_path(self.directory, f.number), f.number, None, None, global_seq=f.global_seq)
+            path = filenames.table_path(self.directory, f.number)
+            table = Table(path, f.number, None, None, global_seq=f.global_seq, own_log=f.own_log)
             stored_state.check_table(table, f, name)
         except (CorruptionError, OSError) as error:
             self._lose(f"{name} cannot be read: {error}")
@@ -286,9 +288,9 @@ class _Repair:
             path = filenames.table_path(self.directory, number)
             try:
                 table = Table(path, number, self.cache, self.fds)
-                seq = ages.global_seq(table)
-                if seq:
-                    table = Table(path, number, self.cache, self.fds, global_seq=seq)
+                seq, own_log = ages.global_seq(table), ingested_log(table)
+                if seq or own_log:
+                    table = Table(path, number, self.cache, self.fds, global_seq=seq, own_log=own_log)
             except (CorruptionError, OSError) as error:
                 self._lose(f"{name} cannot be read: {error}")
                 self._set_aside(name)

@@ -176,7 +176,7 @@ def open_tables(versions: VersionSet) -> None:
 
 def open_table(versions: VersionSet, f: TableMeta) -> Table:
     """Raises CorruptionError if the table is not the one that the manifest describes."""
-    table = versions.open_table(f.number, f.global_seq)
+    table = versions.open_table(f.number, f.global_seq, f.own_log)
     check_table(table, f, filenames.table_path(versions.directory, f.number))
     return table
 
@@ -190,7 +190,7 @@ def check_table(table: Table, f: TableMeta, path: str) -> None:
 def _identity(f: TableMeta) -> tuple[Any, ...]:
     """What the table and the manifest say alike."""
     expiries = f.expiring, f.min_expiry, f.max_expiry, f.expiring_bytes
-    return f.smallest, f.largest, f.entries, *expiries, f.value_logs
+    return f.smallest, f.largest, f.entries, *expiries, f.value_logs, f.own_log
 
 
 def live_logs(directory: str, state: ManifestState) -> list[int]:

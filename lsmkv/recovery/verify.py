@@ -17,10 +17,9 @@ from lsmkv.recovery import stored_state
 from lsmkv.recovery.replay import MOST_UNKNOWN
 from lsmkv.version import manifest
 from lsmkv.version.manifest import ManifestState
-from lsmkv.version.value_logs import value_problems
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.table.table_inspect import sections
-from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.table.verify import value_problems, verify_table
 from lsmkv_ext.values.reader import ValueLog
 from lsmkv_ext.wal.pointers import check_values, value_logs_of
 from lsmkv_ext.wal.reader import check_log, log_keyspaces
@@ -186,7 +185,7 @@ def _verify_table(
         report.notes.append(f"{name} belongs to no version")
         return
     try:
-        table = Table(path, number)
+        table = Table(path, number, own_log=metas[number].own_log if number in metas else 0)
         if number in metas:
             stored_state.check_table(table, metas[number], path)
         report.entries += table.n_entries

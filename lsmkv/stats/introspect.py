@@ -20,7 +20,7 @@ from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange, TableMeta, Version
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.memtable.memtable import Memtable
-from lsmkv_ext.port import codecs
+from lsmkv_ext.port import codecs, zstd
 from lsmkv_ext.reader import Reader
 
 # Stats ----------------------------------------------------------------------------------------------------
@@ -43,15 +43,29 @@ def stats(work: TreeWork, background: Counters) -> Stats:
             "immutable_bytes": sum(m.used_bytes for m in waiting),
         }
         infos = tree.filter_infos()
+        remembered = {table.number: table.remembered_bytes for table in tree.tables()}
         values = versions.values.totals(versions.state.files())
+        memory = _split(versions)
     owed = policy.debts(version, work.jobs.policy(version), infos, versions.state.seed)
     now = tree.judge_time()
     tables = [
-        table_info(level, f, infos[f.number], owed.get(f.number), now)
+        table_info(level, f, infos[f.number], owed.get(f.number), now, remembered[f.number])
         for level, files in enumerate(version.levels)
         for f in files
     ]
-    return make_stats(counters, tables, background=done, cache=versions.cache.stats(), memtable=memtable, values=values)
+    cache = versions.cache.stats()
+    return make_stats(counters, tables, background=done, cache=cache, memtable=memtable, values=values, memory=memory)
+
+
+def _split(versions: VersionSet) -> dict[str, int | None]:
+    options = versions.options
+    return {
+        "limit": options.memory,
+        "write_buffers": options.write_buffer_size * options.max_write_buffers,
+        "block_cache": options.block_bytes,
+        "row_cache": options.row_bytes,
+        "tables": sum(t.memory for t in versions.tables.values()),
+    }
 
 
 def stats_by_name(scheduler: Scheduler) -> dict[str, Stats]:
@@ -71,7 +85,9 @@ def _memtables(tree: StoredTree) -> list[Memtable]:
     return [] if state is None else state.memtables
 
 
-def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | None, now: int) -> TableInfo:
+def table_info(
+    level: int, f: TableMeta, info: Mapping[str, Any], debt: str | None, now: int, remembered: int
+) -> TableInfo:
     return TableInfo(
         level=level,
         number=f.number,
@@ -79,6 +95,7 @@ def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | No
         entries=f.entries,
         filter_bytes=info["bytes"],
         filter_keys=info["n_keys"],
+        kind=info["kind"],
         millibits=info["millibits"],
         n_blocks=info["n_blocks"],
         fill_ratio=info["fill_ratio"],
@@ -86,6 +103,8 @@ def table_info(level: int, f: TableMeta, info: Mapping[str, Any], debt: str | No
         debt=debt,
         raw_bytes=f.raw_bytes,
         expired_bytes=f.expired_bytes(now),
+        remembered_bytes=remembered,
+        compression=info["compression"],
     )
 
 
@@ -103,6 +122,7 @@ class Step:
     level: int | None = None
     file: int | None = None
     filter: str | None = None  # "no", "maybe", "none", "damaged"
+    filter_kind: str | None = None  # "bloom" or "fuse"
     false_positive: bool = False
     designed_fpr: float | None = None
     block: int | None = None
@@ -113,7 +133,8 @@ class Step:
         place = self.source if self.level is None else f"L{self.level} {self.file:06d}.sst"
         parts = [f"{place}:"]
         if self.filter is not None:
-            parts.append(f"filter {self.filter}{' (false)' if self.false_positive else ''},")
+            kind = "fuse filter" if self.filter_kind == "fuse" else "filter"
+            parts.append(f"{kind} {self.filter}{' (false)' if self.false_positive else ''},")
         if self.block is not None and self.read_from is not None:
             parts.append(f"block {self.block} from {self.read_from}, {self.bytes} bytes,")
         parts.append(f"{self.result}, {self.ns} ns")
@@ -227,7 +248,7 @@ def _memory(versions: VersionSet) -> dict[str, int]:
 
 
 PROPERTIES: dict[str, Callable[[Scheduler, StoredTree], str]] = {
-    "lsmkv.codecs": lambda s, t: json.dumps(codecs.describe()),
+    "lsmkv.codecs": lambda s, t: json.dumps({**codecs.describe(), "zstd": zstd.describe()}),
     "lsmkv.levels": lambda s, t: _levels(t.current, t.options),
     "lsmkv.sstables": lambda s, t: _sstables(t.current),
     "lsmkv.stats": lambda s, t: json.dumps(stats(s.work_of(t), s.counters).to_dict()),

@@ -6,35 +6,21 @@ counters are 0. Figures from a sample say so in their comment; all others are ex
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lsmkv.stats.evidence import ENOUGH, evidence_of_excess, wilson
+
 Raw = Mapping[str, Any]
 
-# Alarms fire above (or below) these, and only when the figure rests on at least MIN_CHECKS filter checks.
+# Alarms fire above (or below) these; the useful ratio counts from MIN_CHECKS filter checks on.
 FPR_FACTOR = 2.0
 FILL_LIMIT = 0.6
 USEFUL_LIMIT = 0.5
 MIN_CHECKS = 1000
 # A table's filter is built for exactly its keys, so only more than its design is a finding.
 KEYS_LIMIT = 1.0
-
-Z95 = 1.959963984540054
-
-
-def wilson(hits: int, trials: int, z: float = Z95) -> tuple[float, float]:
-    """The 95 % confidence interval of a rate seen `hits` times in `trials`."""
-    if trials <= 0:
-        return (0.0, 1.0)
-    p = hits / trials
-    centre = p + z * z / (2 * trials)
-    spread = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    low = 0.0 if hits == 0 else max(0.0, (centre - spread) / scale)
-    high = 1.0 if hits == trials else min(1.0, (centre + spread) / scale)
-    return (low, high)
 
 
 @dataclass(frozen=True)
@@ -47,6 +33,7 @@ class TableInfo:
     entries: int
     filter_bytes: int = 0
     filter_keys: int = 0
+    kind: str = "none"  # of the filter: "bloom", "fuse" or "none"
     millibits: int = 0
     n_blocks: int = 0
     fill_ratio: float = 0.0
@@ -54,6 +41,8 @@ class TableInfo:
     debt: str | None = None  # why the filter should be rebuilt
     raw_bytes: int = 0  # keys and values
     expired_bytes: int = 0  # about how many of these are expired
+    remembered_bytes: int = 0  # absent keys that passed the filter
+    compression: str | None = None
 
     @property
     def healthy(self) -> bool:
@@ -66,6 +55,8 @@ class TableInfo:
     @property
     def keys_of_design(self) -> float:
         """Keys in the filter, as a share of those it was designed for."""
+        if self.kind == "fuse":
+            return 1.0 if self.healthy else 0.0  # it is built from exactly its keys
         capacity = self.n_blocks * 512_000
         return self.filter_keys * self.millibits / capacity if capacity else 0.0
 
@@ -77,13 +68,14 @@ class FilterStats:
     negatives: int  # "no": tables skipped
     positives: int  # "maybe"
     true_positives: int
-    false_positives: int
+    false_positives: int  # wasted reads
+    remembered: int  # wasted reads that were avoided: a lookup of this key had read the table for nothing before
     unfiltered: int  # lookups in tables without a filter
     fail_open: int  # lookups in tables whose filter is damaged: answered "maybe"
     observed_fpr: float | None  # of keys that are not in the table; None before the first such check
     observed_fpr_low: float  # 95 % bounds
     observed_fpr_high: float
-    designed_fpr: float | None  # of the tables actually checked, weighted by checks
+    designed_fpr: float | None  # of the tables actually checked, weighted by their checks of absent keys
     useful_ratio: float | None  # negatives among the checks
     blocks_skipped: int  # exact: one per negative
     sampled: int  # negatives whose block was looked up in the index, for the next four
@@ -93,11 +85,14 @@ class FilterStats:
     bytes_skipped_disk: int
     seconds_saved: float  # by the measured cost of a disk read and of a cached block
     memory_bytes: int
+    remembered_bytes: int  # of the keys behind `remembered`
     keys: int
     fill_ratio: float | None  # mean over the tables, by size
     max_fill_ratio: float
     keys_of_design: float  # the fullest table
     tables: int  # with a healthy filter
+    fuse_tables: int  # of these, with a fuse filter
+    fuse_bytes: int  # of memory_bytes, in fuse filters
     tables_without: int
     tables_damaged: int
     debt_tables: int
@@ -110,6 +105,8 @@ class LevelStats:
     files: int
     bytes: int
     entries: int
+    raw_bytes: int  # keys and values, before compression
+    zstd_bytes: int  # of `bytes`: tables compressed with zstd
     filter: FilterStats
 
 
@@ -147,6 +144,17 @@ class CacheStats:
     misses: int
     hit_ratio: float | None
     evictions: int
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """How the memory is split (option `memory`), in bytes."""
+
+    limit: int | None  # the option
+    write_buffers: int  # all of them
+    block_cache: int  # without the idle write buffer that it borrows
+    row_cache: int
+    tables: int  # indexes and filters of open tables; with `memory` they are in the block cache
 
 
 @dataclass(frozen=True)
@@ -244,6 +252,7 @@ class Stats:
     reads: ReadStats
     writes: WriteStats
     cache: CacheStats
+    memory: MemoryStats
     log: LogStats
     memtable: MemtableStats
     flush: FlushStats
@@ -274,6 +283,7 @@ def make_stats(
     cache: Raw | None = None,
     memtable: Raw | None = None,
     values: Raw | None = None,
+    memory: Raw | None = None,
 ) -> Stats:
     """Build Stats from the engine's `counters`, the counters of `background` work and the current state."""
     tables = tuple(tables)
@@ -298,6 +308,7 @@ def make_stats(
             _written_per_byte(counters, background or {}),
         ),
         cache=_cache(counters, cache or {}),
+        memory=_memory(memory or {}),
         log=_log(counters),
         memtable=_memtable(memtable or {}),
         flush=_flush(background or {}),
@@ -374,6 +385,8 @@ def _level(number: int, raw: Raw, tables: Sequence[TableInfo], cost: _Costs) -> 
         files=len(tables),
         bytes=sum(t.size for t in tables),
         entries=sum(t.entries for t in tables),
+        raw_bytes=sum(t.raw_bytes for t in tables),
+        zstd_bytes=sum(t.size for t in tables if t.compression == "zstd"),
         filter=_filter(raw, tables, cost),
     )
 
@@ -385,6 +398,7 @@ def _filter(raw: Raw, tables: Sequence[TableInfo], cost: _Costs) -> FilterStats:
     low, high = wilson(false_positives, absent)
     healthy = [t for t in tables if t.healthy]
     memory = sum(t.filter_bytes for t in healthy)
+    fuse = [t for t in healthy if t.kind == "fuse"]
     skipped = _Skipped.of(raw, negatives)
     return FilterStats(
         lookups=_int(raw, "lookups"),
@@ -393,12 +407,13 @@ def _filter(raw: Raw, tables: Sequence[TableInfo], cost: _Costs) -> FilterStats:
         positives=_int(raw, "positives"),
         true_positives=_int(raw, "true_positives"),
         false_positives=false_positives,
+        remembered=_int(raw, "remembered"),
         unfiltered=_int(raw, "unfiltered"),
         fail_open=_int(raw, "fail_open"),
         observed_fpr=_mean(false_positives, absent),
         observed_fpr_low=low,
         observed_fpr_high=high,
-        designed_fpr=_mean(float(raw.get("designed_fpr_sum", 0.0)), checks),
+        designed_fpr=_mean(float(raw.get("designed_fpr_sum", 0.0)), absent),
         useful_ratio=_mean(negatives, checks),
         blocks_skipped=negatives,
         sampled=_int(raw, "sampled"),
@@ -408,11 +423,14 @@ def _filter(raw: Raw, tables: Sequence[TableInfo], cost: _Costs) -> FilterStats:
         bytes_skipped_disk=round(skipped.bytes_disk),
         seconds_saved=(skipped.disk * cost.disk_ns + skipped.cached * cost.cache_ns) / 1e9,
         memory_bytes=memory,
+        remembered_bytes=sum(t.remembered_bytes for t in tables),
         keys=sum(t.filter_keys for t in healthy),
         fill_ratio=sum(t.fill_ratio * t.filter_bytes for t in healthy) / memory if memory else None,
         max_fill_ratio=max((t.fill_ratio for t in healthy), default=0.0),
         keys_of_design=max((t.keys_of_design for t in healthy), default=0.0),
         tables=len(healthy),
+        fuse_tables=len(fuse),
+        fuse_bytes=sum(t.filter_bytes for t in fuse),
         tables_without=sum(t.problem == "absent" for t in tables),
         tables_damaged=sum(t.damaged for t in tables),
         debt_tables=sum(t.debt is not None for t in tables),
@@ -473,6 +491,11 @@ def _cache(raw: Raw, state: Raw) -> CacheStats:
     )
 
 
+def _memory(state: Raw) -> MemoryStats:
+    parts = (_int(state, name) for name in ("write_buffers", "block_cache", "row_cache", "tables"))
+    return MemoryStats(state.get("limit"), *parts)
+
+
 def _log(raw: Raw) -> LogStats:
     syncs, ns = _int(raw, "log_syncs"), _int(raw, "log_sync_ns")
     mean = _mean(ns, syncs)
@@ -522,14 +545,7 @@ def _level_alarms(level: LevelStats) -> Iterable[Alarm]:
             "filter_damaged", level.level, f.tables_damaged, 0,
             f"{name}: {f.tables_damaged} tables with a damaged filter, {f.fail_open} lookups without it",
         )  # fmt: skip
-    if f.observed_fpr is not None and f.designed_fpr and f.checks >= MIN_CHECKS:
-        ratio = f.observed_fpr / f.designed_fpr
-        # The lower bound as well: a handful of false positives is no finding.
-        if ratio > FPR_FACTOR and f.observed_fpr_low > f.designed_fpr:
-            yield Alarm(
-                "filter_fpr", level.level, ratio, FPR_FACTOR,
-                f"{name}: false positive rate {f.observed_fpr:.3%}, {ratio:.1f} times the designed",
-            )  # fmt: skip
+    yield from _fpr_alarm(level)
     if f.max_fill_ratio > FILL_LIMIT:
         yield Alarm(
             "filter_fill", level.level, f.max_fill_ratio, FILL_LIMIT,
@@ -539,6 +555,19 @@ def _level_alarms(level: LevelStats) -> Iterable[Alarm]:
         yield Alarm(
             "filter_keys", level.level, f.keys_of_design, KEYS_LIMIT,
             f"{name}: a filter holds {f.keys_of_design:.2f} times the keys it was designed for",
+        )  # fmt: skip
+
+
+def _fpr_alarm(level: LevelStats) -> Iterable[Alarm]:
+    f = level.filter
+    if f.observed_fpr is None or not f.designed_fpr:
+        return
+    ratio = f.observed_fpr / f.designed_fpr
+    evidence = evidence_of_excess(f.false_positives, f.designed_fpr * (f.negatives + f.false_positives))
+    if ratio > FPR_FACTOR and evidence >= ENOUGH:
+        yield Alarm(
+            "filter_fpr", level.level, ratio, FPR_FACTOR,
+            f"L{level.level}: false positive rate {f.observed_fpr:.3%}, {ratio:.1f} times the designed",
         )  # fmt: skip
 
 

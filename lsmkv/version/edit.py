@@ -41,6 +41,8 @@ FIRST_OPTIONAL_TAG = 0x40  # also of extensions
 
 EXTENSION_EXPIRY = 1
 EXTENSION_VALUE_LOGS = 2
+EXTENSION_OWN_LOG = 3
+EXTENSION_FILTER_KIND = 4
 
 MAX_REASON = 200
 MAX_NAME = 255  # bytes of a keyspace's name
@@ -216,9 +218,15 @@ def _encode_file(level: int, f: TableMeta) -> bytes:
     if f.expiring:
         value = b"".join(_varint(getattr(f, name)) for name, _ in _EXPIRY_NUMBERS)
         out += _varint(EXTENSION_EXPIRY) + _varint(len(value)) + value
+    if f.filter_kind != 1:
+        value = _varint(f.filter_kind)
+        out += _varint(EXTENSION_FILTER_KIND) + _varint(len(value)) + value
     if f.value_logs:
         value = b"".join(map(_encode_use, f.value_logs))
         out += _varint(EXTENSION_VALUE_LOGS) + _varint(len(value)) + value
+    if f.own_log:
+        value = _varint(f.own_log)
+        out += _varint(EXTENSION_OWN_LOG) + _varint(len(value)) + value
     return bytes(out)
 
 
@@ -296,6 +304,13 @@ def _decode_uses(value: bytes) -> dict[str, tuple[ValueLogUse, ...]]:
     return {"value_logs": tuple(uses)}
 
 
+def _decode_filter_kind(value: bytes) -> int:
+    kind = _one_number(255)(value)
+    if kind < 2:
+        raise ValueError(f"filter kind {kind} needs no extension")
+    return kind
+
+
 def _decode_extensions(reader: _Reader) -> dict[str, Any]:
     """The fields in the extensions of a file, which follow its keys."""
     numbers: dict[str, Any] = {}
@@ -310,6 +325,10 @@ def _decode_extensions(reader: _Reader) -> dict[str, Any]:
             numbers |= _decode_expiry(value)
         elif extension == EXTENSION_VALUE_LOGS:
             numbers |= _decode_uses(value)
+        elif extension == EXTENSION_OWN_LOG:
+            numbers["own_log"] = _one_number(MAX_FILE_NUMBER)(value)
+        elif extension == EXTENSION_FILTER_KIND:
+            numbers["filter_kind"] = _decode_filter_kind(value)
         elif extension < FIRST_OPTIONAL_TAG:
             raise ValueError(f"unknown extension {extension}")
     return numbers
@@ -334,6 +353,8 @@ def _decode_file(value: bytes, extended: bool) -> tuple[int, TableMeta]:
     reader.finish()
     if numbers.get("expiring", 0) > numbers["entries"]:
         raise ValueError("a file has more expiries than entries")
+    if "own_log" in numbers and [numbers["own_log"]] != [use.number for use in numbers.get("value_logs", ())]:
+        raise ValueError("an ingested file points into other value logs than its own")
     if not numbers["number"] or numbers["min_seq"] > numbers["max_seq"]:
         raise ValueError("a file entry contradicts itself")
     return level, TableMeta(smallest=smallest, largest=largest, largest_exclusive=exclusive, **numbers)

@@ -14,6 +14,7 @@ from lsmkv.version.edit import VersionEdit
 from lsmkv.version.manifest import TreeState
 from lsmkv.version.version import TableMeta, Version
 from lsmkv_ext.entry import ttl_milliseconds
+from lsmkv_ext.port.compression import CODECS
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.tree import Tree
 
@@ -87,6 +88,11 @@ class StoredTree:
             return None
         return values
 
+    def compression_at(self, level: int) -> int:
+        """The compression of new tables in a level. In a database of format 1 zstd counts as LZ4 until the upgrade."""
+        codec = self.options.compression_at(level)
+        return codec if self.versions.state.format_version > 1 else min(codec, CODECS["lz4"])
+
     @property
     def dropped(self) -> bool:
         return self.versions.trees.get(self.keyspace) is not self
@@ -141,8 +147,8 @@ class StoredTree:
 
 
 def filter_info(table: Table) -> dict[str, Any]:
-    """The table's filter as `lsmkv.filters` takes it: a healthy one has the problem "ok"."""
-    info: dict[str, Any] = table.filter_info
+    """The table's filter as `lsmkv.filters` takes it: a healthy one has the problem "ok". Has the compression too."""
+    info: dict[str, Any] = {**table.filter_info, "compression": table.properties["compression"]}
     if info["problem"] is None:
         info["problem"] = "ok"
     elif info["problem"] != "absent":

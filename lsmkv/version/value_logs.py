@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
 from lsmkv import filenames
-from lsmkv.errors import CorruptionError, IOError
+from lsmkv.errors import CorruptionError, FormatError, IOError
 from lsmkv.version.version import TableMeta
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.engine import Engine
 from lsmkv_ext.table.table import Table
-from lsmkv_ext.values.reader import ValueLog, decode_pointer, value_bytes, value_end
+from lsmkv_ext.values.reader import ValueLog
 from lsmkv_ext.values.writer import ValueWriter
 
 
-def value_problems(table: Table) -> Iterator[tuple[str, str]]:
-    """(path, what) for each thing that is wrong with the values that a table points to. Reads all of them."""
-    counted: dict[int, list[int]] = {}
-    for _, pointer in table.pointers():
-        number = decode_pointer(pointer)[0]
-        use = counted.setdefault(number, [0, 0, 0])
-        use[:] = [use[0] + 1, use[1] + value_bytes(pointer), max(use[2], value_end(pointer))]
-        try:
-            table.value_log(number).verify(pointer)
-        except CorruptionError as error:
-            yield error.file or table.path, str(error)
-    stated = {use.number: [use.values, use.bytes, use.end] for use in table.meta.value_logs}
-    if counted != stated:
-        yield table.path, "properties contradict the entries about value logs"
+def ingested_log(table: Table) -> int:
+    """The number of the value log that an ingested table brought along, found by its identity in the directory of the
+    table. 0 for any other table, or if it is missing.
+    """
+    (use, *_) = (*table.meta.value_logs, None)
+    if use is None or use.number:
+        return 0
+    directory = os.path.dirname(table.path)
+    for name, kind, number in filenames.list_directory(directory):
+        if kind is filenames.FileKind.VALUE_LOG:
+            with suppress(CorruptionError, FormatError, OSError):
+                if ValueLog(os.path.join(directory, name), number).identity == use.identity:
+                    return number
+    return 0
 
 
 def live_bytes(files: Iterable[TableMeta]) -> dict[int, int]:

@@ -24,6 +24,7 @@ from lsmkv.options import Options
 from lsmkv.reserve import Reserve
 from lsmkv.version.current import new_current
 from lsmkv.version.edit import VersionEdit
+from lsmkv.version.freshness import Seen
 from lsmkv.version.manifest import AppendRefused, ManifestState, ManifestWriter, snapshot_edit
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.value_logs import ValueLogs
@@ -107,6 +108,7 @@ class VersionSet:
         self.trees = {0: StoredTree(self, self.engine.tree)}  # by keyspace id, ascending
         for keyspace in sorted(state.trees.keys() - {0}):
             self.trees[keyspace] = StoredTree(self, self.engine.new_tree(keyspace))
+        self.seen: Seen | None = None  # of the files, by a read-only database
         self.commit = CommitLock()
         self.lock = RLock()
         self.manifest: ManifestWriter | None = None
@@ -137,7 +139,7 @@ class VersionSet:
         """
         with self.lock:
             self.engine.adopt(other.engine)
-            self.state, self.tables = other.state, other.tables
+            self.state, self.tables, self.seen = other.state, other.tables, other.seen
             self.cache, self.fds, self.numbers, self.values = other.cache, other.fds, other.numbers, other.values
             known = {tree.live: tree for tree in self.trees.values()}
             self.trees = {live.keyspace: known.get(live) or StoredTree(self, live) for live in self.engine.forest.trees}
@@ -152,7 +154,7 @@ class VersionSet:
         with self.lock:
             self.tables, self.trees = {}, {}
 
-    def open_table(self, number: int, global_seq: int = 0) -> Table:
+    def open_table(self, number: int, global_seq: int = 0, own_log: int = 0) -> Table:
         """Opens a table and the value logs that it points into."""
         table = Table(
             filenames.table_path(self.directory, number),
@@ -160,6 +162,7 @@ class VersionSet:
             self.cache,
             self.fds,
             global_seq=global_seq,
+            own_log=own_log,
             charge=self.options.cache_index_and_filter_blocks,
         )
         table.hold(self.values.of(table.meta))

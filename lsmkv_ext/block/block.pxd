@@ -16,6 +16,8 @@ cdef BlockC* block_alloc(size_t raw_size, bint pooled) noexcept nogil
 cdef void block_free(BlockC* b) noexcept nogil                      # NULL is fine
 # Validates b.data[:raw_size] and fills the struct. Returns NULL, or what is wrong.
 cdef const char* block_check(BlockC* b) noexcept nogil
+# Gives the pointers with the number 0 the number of a value log. The block is checked, has entry kinds, and is private.
+cdef void block_number_pointers(BlockC* b, uint64_t number) noexcept nogil
 # 1 found (out.key is NULL: the caller has it), 0 absent. `hash` is with the table's seed.
 cdef int block_get(const BlockC* b, const char* key, size_t klen, uint64_t hash, Entry* out) noexcept nogil
 # Prefetches the lines of key and value that block_get will most likely read.

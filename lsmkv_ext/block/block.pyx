@@ -28,6 +28,7 @@ from lsmkv_ext.entry cimport (
 from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.atomics cimport lsm_prefetch
 from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.coding cimport get_u64, put_u64
 from lsmkv_ext.port.slab cimport SLAB_MAX, slab_alloc, slab_free
 
 cdef extern from * nogil:
@@ -132,6 +133,17 @@ cdef const char* _check_kinds(const BlockC* b) noexcept nogil:
         if kinds[i] & ENTRY_POINTER and value_end(b, i) - value_start(b, i) != POINTER_SIZE + expiry_size(kinds[i]):
             return "malformed pointer"
     return NULL
+
+
+cdef void block_number_pointers(BlockC* b, uint64_t number) noexcept nogil:
+    cdef const uint8_t* kinds = kinds_of(b)
+    cdef char* pointer
+    cdef uint32_t i
+    for i in range(b.n_entries):
+        if kinds[i] & ENTRY_POINTER:
+            pointer = b.data + value_start(b, i) + expiry_size(kinds[i])
+            if get_u64(pointer) == 0:
+                put_u64(pointer, number)
 
 
 cdef const char* _check_entries(BlockC* b, const char* p, const char* end, uint64_t values_len) noexcept nogil:

@@ -248,12 +248,15 @@ cdef void cache_reserve(CacheC* c, uint64_t nbytes, bint gil_held) noexcept nogi
     c.reserved += nbytes
     _shrink(c, gil_held)
     pthread_mutex_unlock(&c.lock)
+    # Blocks will not need this part of the capacity.
+    slab_budget(-<int64_t>nbytes)
 
 
 cdef void cache_release(CacheC* c, uint64_t nbytes) noexcept nogil:
     pthread_mutex_lock(&c.lock)
     c.reserved -= nbytes
     pthread_mutex_unlock(&c.lock)
+    slab_budget(<int64_t>nbytes)
 
 
 cdef class BlockCache:

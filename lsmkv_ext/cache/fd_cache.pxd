@@ -9,6 +9,7 @@
 
 from libc.stdint cimport uint64_t
 
+from lsmkv_ext.port.atomics cimport lsm_load32, lsm_store32
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
 
 ctypedef struct FdHandle:          # embedded in the table or value log
@@ -27,6 +28,7 @@ ctypedef struct FdCacheC:
     int limit
     int n_open                     # atomic, changes under the lock
     FdHandle* hand
+    int cold                       # reads from now on that are expected to wait for the disk; a hint, so lost updates are fine
 
 # Cuts the limit to half of RLIMIT_NOFILE.
 cdef int fd_cache_init(FdCacheC* c, int limit) noexcept nogil
@@ -34,7 +36,24 @@ cdef void fd_cache_destroy(FdCacheC* c) noexcept nogil
 # Returns 0 or the errno; *fd stays open until fd_release.
 cdef int fd_acquire(FdCacheC* c, FdHandle* h, int* fd) noexcept nogil
 cdef void fd_release(FdCacheC* c, FdHandle* h) noexcept nogil
+# A descriptor of the file for the caller, who closes it. With c NULL `h` has its own, which is open. Raises IOError.
+cdef int fd_duplicate(FdCacheC* c, FdHandle* h) except -1
 cdef void fd_forget(FdCacheC* c, FdHandle* h) noexcept nogil      # closes the descriptor for good; no users left
+
+
+cdef enum:
+    COLD_NS = 25000                # a read that took this long, and 2 bytes per ns, waited for the disk
+    COLD_READS = 64                # so will these
+
+
+cdef inline void fd_note_read(FdCacheC* c, uint64_t n, uint64_t ns) noexcept nogil:
+    """After a read of n bytes that took `ns`."""
+    cdef int cold = lsm_load32(&c.cold)
+    if ns > COLD_NS + n // 2:
+        if cold != COLD_READS:
+            lsm_store32(&c.cold, COLD_READS)
+    elif cold > 0:
+        lsm_store32(&c.cold, cold - 1)
 
 
 cdef class FdCache:

@@ -1,6 +1,8 @@
 """The descriptor cache."""
 
-from libc.errno cimport EMFILE, ENFILE, ENOENT
+import os
+
+from libc.errno cimport EMFILE, ENFILE, ENOENT, errno
 from libc.stdlib cimport calloc, free
 
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load32, lsm_store32
@@ -12,6 +14,12 @@ from lsmkv_ext.port.pthread cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+
+from lsmkv_ext.errors import IOError as LsmIOError
+
+cdef extern from "<fcntl.h>" nogil:
+    int F_DUPFD_CLOEXEC
+    int fcntl(int fd, int command, int argument)
 
 cdef extern from "<sys/resource.h>" nogil:
     ctypedef unsigned long rlim_t
@@ -173,6 +181,23 @@ cdef void fd_release(FdCacheC* c, FdHandle* h) noexcept nogil:
     while c.n_open > c.limit and _close_one(c):
         pass
     pthread_mutex_unlock(&c.lock)
+
+
+cdef int fd_duplicate(FdCacheC* c, FdHandle* h) except -1:
+    cdef int fd = h.fd
+    cdef int copy = -1
+    cdef int err = 0
+    with nogil:
+        if c != NULL:
+            err = fd_acquire(c, h, &fd)
+        if err == 0:
+            copy = fcntl(fd, F_DUPFD_CLOEXEC, 3)
+            err = errno if copy < 0 else 0
+            if c != NULL:
+                fd_release(c, h)
+    if err:
+        raise LsmIOError(err, f"opening: {os.strerror(err)}", os.fsdecode(h.path))
+    return copy
 
 
 cdef void fd_forget(FdCacheC* c, FdHandle* h) noexcept nogil:

@@ -28,6 +28,7 @@ class Job:
         compression: int = 1,
         block_size: int = 4096,
         millibits: int = 10000,
+        milliwidth: int = 0,
         drop_filter_if_bottom: bool = False,
         seed: int = 0,
         verify_filters: bool = True,

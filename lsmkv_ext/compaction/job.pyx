@@ -503,7 +503,8 @@ cdef class Job:
 
     def __cinit__(self, inputs, *, directory, FileNumbers numbers not None, uint32_t output_level=0,
                   uint64_t target_file_size=64 << 20, int compression=1, uint32_t block_size=4096, uint32_t millibits=10000,
-                  bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True, prefix=(0, 0),
+                  uint32_t milliwidth=0, bint drop_filter_if_bottom=False, uint64_t seed=0, bint verify_filters=True,
+                  prefix=(0, 0),
                   below=None, grandparents=(), uint64_t max_grandparent_overlap=<uint64_t>-1, bint single_output=False,
                   uint32_t restart_interval=0, bint newest_by_seq=False, bytes start=None, bytes stop=None,
                   keyspace=(0, b""), uint64_t now=0, collect=(), large_values=None):
@@ -521,6 +522,7 @@ cdef class Job:
         j.options.restart_interval = restart_interval
         j.options.compression = compression
         j.options.millibits = millibits
+        j.options.milliwidth = milliwidth
         j.options.level = output_level
         j.options.verify_filter = verify_filters
         j.options.prefix_kind, j.options.prefix_arg = prefix

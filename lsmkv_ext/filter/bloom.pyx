@@ -1,10 +1,19 @@
 """The public Bloom filter."""
 
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
+from lsmkv_ext.filter.concurrent_bits cimport (
+    bits_add,
+    bits_add_many,
+    bits_clear,
+    bits_copy,
+    bits_free,
+    bits_init,
+    bits_or,
+)
 from lsmkv_ext.filter.curve cimport (
     filter_blocks_for,
     filter_current_fpr,
@@ -23,7 +32,6 @@ from lsmkv_ext.filter.format cimport (
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
     FilterProbe,
-    filter_add_many,
     filter_choose,
     filter_fill_ratio,
     filter_probe,
@@ -32,23 +40,26 @@ from lsmkv_ext.filter.kernel cimport (
     lsm_filter_choose,
     lsm_filter_probe,
     lsm_filter_remix,
-    lsm_filter_set,
     lsm_filter_simd,
 )
-from lsmkv_ext.filter.key_hasher cimport HASH_CHUNK, KeyHasher, hash_key
+from lsmkv_ext.filter.key_hasher cimport hash_key
+from lsmkv_ext.filter.resident cimport lsm_madvise_small, lsm_populate
+from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load64, lsm_store64
 from lsmkv_ext.port.codecs cimport xxh3
-from lsmkv_ext.port.pages cimport lsm_lines_alloc, lsm_pages_free
-from lsmkv_ext.port.pthread cimport (
-    pthread_mutex_destroy,
-    pthread_mutex_init,
-    pthread_mutex_lock,
-    pthread_mutex_unlock,
-)
+from lsmkv_ext.port.handle cimport fork_count
+from lsmkv_ext.port.pages cimport lsm_lines_alloc, lsm_map_pages, lsm_pages_free
 
-from lsmkv_ext.errors import CorruptionError
-from lsmkv_ext.filter.curve import bits_for_fpr
+from lsmkv_ext.errors import ClosedError, CorruptionError, Error, ForkError
+from lsmkv_ext.filter.family_format import expand
+from lsmkv_ext.filter.parameters import checked_bits, checked_capacity, checked_seed
+from lsmkv_ext.filter.shared_file import BITS_OFFSET as _BITS_OFFSET, COUNT_OFFSET as _COUNT_OFFSET, SharedFile
 
 cdef const char* _EMPTY = ""
+
+cdef enum:
+    OWN_PAGES = 256 << 10         # from so many bytes on, lsm_lines_alloc takes pages (port/pages)
+
+cdef uint64_t FINGERPRINT_SEED = 0x66696E6765727072ULL
 
 
 cdef int require_same(uint64_t mine, uint64_t theirs, str name) except -1:
@@ -57,12 +68,15 @@ cdef int require_same(uint64_t mine, uint64_t theirs, str name) except -1:
     return 0
 
 
-cdef class BlockedBloom:
-    """BlockedBloom(capacity, fpr=None, *, bits_per_key=None, seed=0)\n--\n\n\
+cdef class BlockedBloom(GrowingFilter):
+    """BlockedBloom(capacity, fpr=None, *, bits_per_key=None, seed=0, huge_pages=True, prefault=False)\n--\n\n\
     A Bloom filter: `in` is True for every key that was added, and rarely for another.
 
     It is sized for `capacity` keys and either a false positive rate (default 1 %) or bits per key. Filters with equal
-    parameters and seeds can be merged. Any number of threads may use it.
+    parameters and seeds can be merged. Any number of threads may use it; they add at the same time.
+
+    From 2 MiB on it asks for huge pages, unless `huge_pages` is False. `prefault` makes its memory resident at once, so that no
+    later call waits for page faults.
 
     Raises `ValueError` or `TypeError` for a wrong parameter, and `MemoryError` if the bits do not fit into memory.
 
@@ -76,135 +90,226 @@ cdef class BlockedBloom:
         memset(&self.f, 0, sizeof(FilterC))
         self.bits = NULL
         self.n_bytes = 0
+        self.n_added = &self.f.n_keys
         self.made = False
-        pthread_mutex_init(&self.mutex, NULL)
-        self.f.k = 1                 # one valid, empty block until __init__ has run
+        self.users = 0
+        self._own(1, 1, True, False)         # one valid, empty block until __init__ has run
         self.f.millibits = 1000
-        self._own(1)
 
-    def __init__(self, capacity, fpr=None, *, bits_per_key=None, seed=0):
-        if isinstance(capacity, bool) or not isinstance(capacity, int):
-            raise TypeError(f"capacity must be an int, not {type(capacity).__name__}")
-        if not 0 < capacity < 1 << 57:
-            raise ValueError(f"capacity must be positive and below 2**57, not {capacity}")
-        if fpr is not None and bits_per_key is not None:
-            raise TypeError("give fpr or bits_per_key, not both")
-        if not isinstance(seed, int):
-            raise TypeError(f"seed must be an int, not {type(seed).__name__}")
-        if not 0 <= seed < 1 << 64:
-            raise ValueError("seed must be an unsigned 64-bit number")
-        if bits_per_key is None:
-            rate = 0.01 if fpr is None else fpr
-            if not 0 < rate < 1:
-                raise ValueError(f"fpr must be between 0 and 1, not {fpr}")
-            bits_per_key = bits_for_fpr(rate)
+    def __init__(self, capacity, fpr=None, *, bits_per_key=None, seed=0, huge_pages=True, prefault=False):
+        checked_capacity(capacity)
+        bits_per_key = checked_bits(fpr, bits_per_key)
         cdef uint32_t millibits = filter_millibits(bits_per_key)
+        cdef uint64_t hash_seed = checked_seed(seed)
+        cdef bint huge = huge_pages, resident = prefault
         if self.made:
             raise TypeError("a BlockedBloom is made once")
+        self._own(filter_blocks_for(capacity, millibits), filter_k_for(millibits), huge, resident)
         self.f.millibits = millibits
-        self.f.k = filter_k_for(self.f.millibits)
-        self.f.seed = seed
-        self._own(filter_blocks_for(capacity, self.f.millibits))
+        self.f.seed = self.hash_seed = hash_seed
         self.made = True
 
     def __dealloc__(self):
-        lsm_pages_free(self.bits, self.n_bytes)
-        pthread_mutex_destroy(&self.mutex)
+        self._release()
 
-    cdef int _own(self, uint64_t n_blocks) except -1:
+    # --- memory ----------------------------------------------------------------------------------------------------
+
+    cdef int _own(self, uint64_t n_blocks, uint32_t k, bint huge_pages, bint prefault) except -1:
         """Replaces the bits by n_blocks empty blocks."""
         cdef uint64_t limit = <uint64_t>1 << 57
         cdef size_t n = n_blocks * FILTER_BLOCK_BYTES
-        cdef uint8_t* bits = <uint8_t*>lsm_lines_alloc(n) if 0 < n_blocks < limit else NULL
-        if bits == NULL:
+        cdef uint8_t* bits = NULL
+        if 0 < n_blocks < limit:
+            bits = <uint8_t*>(lsm_lines_alloc(n) if huge_pages or n < OWN_PAGES else lsm_map_pages(n))
+        cdef BitsC to_change
+        if bits == NULL or bits_init(&to_change, bits, n_blocks, k, False) != 0:
+            lsm_pages_free(bits, n)
             raise MemoryError(f"no memory for a filter of {n_blocks} blocks of 64 bytes")
-        lsm_pages_free(self.bits, self.n_bytes)
+        if not huge_pages and n >= OWN_PAGES:
+            lsm_madvise_small(bits, n)
+        if prefault:
+            with nogil:
+                lsm_populate(bits, n, n >= OWN_PAGES)
+        self._release()
         self.bits = bits
+        self.to_change = to_change
+        self.f.k = k
         self.n_bytes = n
         self.f.bits = bits
         self.f.n_blocks = n_blocks
         self.f.usable = 1
         return 0
 
-    cdef void _add_hashes(self, const uint64_t* hashes, size_t n) noexcept nogil:
-        cdef size_t fresh
-        pthread_mutex_lock(&self.mutex)
-        fresh = filter_add_many(self.bits, self.f.n_blocks, self.f.k, hashes, n)
-        self.f.n_keys += fresh
-        pthread_mutex_unlock(&self.mutex)
+    cdef void _release(self) noexcept:
+        """Frees the bits, or leaves the mapping that they are in."""
+        if self.mapped:
+            PyBuffer_Release(&self.mapping)
+        else:
+            lsm_pages_free(self.bits, self.n_bytes)
+        bits_free(&self.to_change)
+        self.bits = NULL
+        self.f.bits = NULL
+        self.f.usable = 0
+        self.n_added = &self.f.n_keys
+        self.mapped = False
 
-    cdef bint _add_one(self, object key) except -1:
-        cdef uint64_t h = 0
-        cdef bint fresh
-        hash_key(key, self.f.seed, &h)
-        pthread_mutex_lock(&self.mutex)
-        fresh = lsm_filter_set(
-            self.bits + lsm_filter_block(h, self.f.n_blocks) * FILTER_BLOCK_BYTES, lsm_filter_remix(h), self.f.k
-        ) != 0
-        self.f.n_keys += fresh
-        pthread_mutex_unlock(&self.mutex)
+    cdef int _check(self) except -1:
+        if self.file is not None and (self.bits == NULL or self.born != fork_count):
+            return self._refuse()
+        return 0
+
+    cdef int _refuse(self) except -1:
+        if self.born != fork_count:
+            raise ForkError("this filter was opened before a fork: open it again in the child")
+        raise ClosedError("this filter is closed")
+
+    cdef int _begin(self) except -1:
+        self._check()
+        self.users += 1
+        return 0
+
+    cdef void _end(self) noexcept:
+        self.users -= 1
+
+    @staticmethod
+    def open_shared(path, capacity=None, fpr=None, *, bits_per_key=None, seed=None, prefault=False, recover=False):
+        """Open the filter in the file `path`, which any number of processes may have open: all add to the same bits.
+
+        A missing file is created if `capacity` is given. For an existing one the parameters may be left out, and must
+        match if they are given; a file never grows. An added key is visible to all processes at once and survives
+        their end, also by `kill -9`. It survives a power cut after `flush`, or after the last process has closed the
+        filter. A file that was open when the machine went down may lack keys: it is refused, unless `recover` is true.
+
+        Raises `CorruptionError` for a damaged file, `ValueError` for other parameters, and `IOError` if the disk fails.
+
+        >>> with lsmkv.BlockedBloom.open_shared("seen.filter", 1000) as seen:
+        ...     seen.add(b"ada")
+        >>> with lsmkv.BlockedBloom.open_shared("seen.filter") as seen:
+        ...     b"ada" in seen
+        True
+        """
+        cdef BlockedBloom made = BlockedBloom.__new__(BlockedBloom)
+        cdef uint32_t millibits = 0
+        if bits_per_key is not None or fpr is not None or capacity is not None:
+            millibits = filter_millibits(checked_bits(fpr, bits_per_key))
+        cdef uint64_t n_blocks = filter_blocks_for(checked_capacity(capacity), millibits) if capacity is not None else 0
+        given = capacity is not None or bits_per_key is not None or fpr is not None
+        cdef FilterC f
+        file = SharedFile(
+            path, millibits if given else None, n_blocks if capacity is not None else None, filter_k_for(millibits),
+            None if seed is None else checked_seed(seed), bool(recover),
+        )
+        try:
+            memset(&f, 0, sizeof(FilterC))
+            f.k, f.millibits, f.n_blocks, f.seed = file.k, file.millibits, file.n_blocks, file.seed
+            if prefault:
+                file.prefault()
+            PyObject_GetBuffer(file.mapping, &made.mapping, PyBUF_WRITABLE)
+        except BaseException:
+            file.close()
+            raise
+        made._release()
+        made.file = file
+        made.mapped = True
+        made.born = fork_count
+        made.bits = <uint8_t*>made.mapping.buf + <size_t>_BITS_OFFSET
+        made.n_bytes = f.n_blocks * FILTER_BLOCK_BYTES
+        bits_init(&made.to_change, made.bits, f.n_blocks, f.k, True)
+        made.n_added = <uint64_t*>(<uint8_t*>made.mapping.buf + <size_t>_COUNT_OFFSET)
+        f.bits = made.bits
+        f.usable = 1
+        made.f = f
+        made.hash_seed = f.seed
+        made.made = True
+        return made
+
+    def flush(self):
+        """Write the bits of a shared filter to the disk: keys added before survive a power cut. Others have nothing to write.
+
+        Raises `IOError` if the disk fails.
+
+        >>> with lsmkv.BlockedBloom.open_shared("seen.filter", 1000) as seen:
+        ...     seen.flush()
+        """
+        self._begin()
+        try:
+            if self.file is not None:
+                self.file.flush()
+        finally:
+            self._end()
+
+    def close(self):
+        """Close a shared filter. The last process to close it writes the bits to the disk and seals them with a checksum.
+
+        Any other filter stays as it is. Raises `Error` while a call is running, and `IOError` if the disk fails.
+
+        >>> seen = lsmkv.BlockedBloom.open_shared("seen.filter", 1000)
+        >>> seen.close()
+        """
+        if self.file is None or self.bits == NULL:
+            return
+        if self.users:
+            raise Error("a call of this filter is running")
+        self._release()
+        self.file.close()
+
+    def __enter__(self):
+        self._check()
+        return self
+
+    def __exit__(self, exc_type, exc, tb):
+        self.close()
+
+    # --- keys ------------------------------------------------------------------------------------------------------
+
+    cdef bint add_hash(self, uint64_t h) noexcept nogil:
+        """Whether it set a new bit."""
+        cdef bint fresh = bits_add(&self.to_change, h)
+        if fresh:
+            lsm_fetch_add64(self.n_added, 1)
         return fresh
 
-    def add(self, key):
-        """Add a key. Raises `TypeError` if it is not bytes-like.
+    cdef size_t add_hashes(self, const uint64_t* hashes, size_t n) noexcept nogil:
+        cdef size_t fresh = bits_add_many(&self.to_change, hashes, n)
+        if fresh:
+            lsm_fetch_add64(self.n_added, fresh)
+        return fresh
 
-        >>> seen = lsmkv.BlockedBloom(1000)
-        >>> seen.add(b"ada")
-        """
-        self._add_one(key)
+    cdef bint _add_hash(self, uint64_t h) except -1:
+        self._check()
+        return self.add_hash(h)
+
+    cdef bint _test_hash(self, uint64_t h) except -1:
+        self._check()
+        return filter_probe(&self.f, h)
+
+    cdef int _add_hashes(self, const uint64_t* hashes, size_t n) except -1 nogil:
+        self.add_hashes(hashes, n)
+        return 0
+
+    cdef int _test_hashes(self, const uint64_t* hashes, size_t n, uint8_t* out) except -1 nogil:
+        filter_probe_many(&self.f, hashes, n, out)
+        return 0
 
     def __contains__(self, key):
         cdef uint64_t h = 0
-        hash_key(key, self.f.seed, &h)
+        hash_key(key, self.hash_seed, &h)
+        if self.file is not None:
+            self._check()
         return filter_probe(&self.f, h)
 
     def test_and_add(self, key):
         """Add a key. Returns True if it was probably added before.
 
+        Of several threads that add a new key, one gets False. Of several processes, several may.
+
         >>> seen = lsmkv.BlockedBloom(1000)
         >>> seen.test_and_add(b"ada"), seen.test_and_add(b"ada")
         (False, True)
         """
-        return not self._add_one(key)
-
-    def add_many(self, keys):
-        """Add every key of an iterable. Other threads run while it hashes and sets bits.
-
-        >>> seen = lsmkv.BlockedBloom(1000)
-        >>> seen.add_many([b"ada", b"bob"])
-        """
-        cdef KeyHasher hasher = KeyHasher(keys, self.f.seed)
-        cdef Py_ssize_t n = hasher.take()
-        while n:
-            with nogil:
-                hasher.hash_taken(n)
-                self._add_hashes(hasher.hashes, <size_t>n)
-            n = hasher.take()
-
-    def test_many(self, keys):
-        """Return a list of bool, one per key in order: whether it was probably added.
-
-        >>> lsmkv.BlockedBloom(1000).test_many([b"ada", b"bob"])
-        [False, False]
-        """
-        cdef KeyHasher hasher = KeyHasher(keys, self.f.seed)
-        cdef uint8_t* verdicts = <uint8_t*>malloc(HASH_CHUNK)
-        cdef Py_ssize_t n, i
-        cdef list out = []
-        if verdicts == NULL:
-            raise MemoryError("no memory to test a batch of keys")
-        try:
-            n = hasher.take()
-            while n:
-                with nogil:
-                    hasher.hash_taken(n)
-                    filter_probe_many(&self.f, hasher.hashes, <size_t>n, verdicts)
-                for i in range(n):
-                    out.append(True if verdicts[i] else False)
-                n = hasher.take()
-        finally:
-            free(verdicts)
-        return out
+        cdef uint64_t h = 0
+        hash_key(key, self.hash_seed, &h)
+        return not self._add_hash(h)
 
     def merge(self, BlockedBloom other not None):
         """Add all keys of `other`. Raises `ValueError` unless both have the same size, bits per key and seed.
@@ -213,92 +318,79 @@ cdef class BlockedBloom:
         >>> more.add(b"ada")
         >>> seen.merge(more)
         """
-        cdef uint64_t i, words = self.f.n_blocks * 8
-        cdef uint64_t* mine = <uint64_t*>self.bits
-        cdef const uint64_t* theirs = <const uint64_t*>other.bits
         require_same(self.f.seed, other.f.seed, "seed")
         require_same(self.f.millibits, other.f.millibits, "bits_per_key, in thousandths")
         require_same(self.f.n_blocks, other.f.n_blocks, "n_blocks")
         require_same(self.f.k, other.f.k, "k")
         if other is self:
             return
-        with nogil:
-            pthread_mutex_lock(&self.mutex)
-            for i in range(words):
-                mine[i] |= theirs[i]
-            self.f.n_keys = <uint64_t>(filter_estimate_keys(&self.f) + 0.5)
-            pthread_mutex_unlock(&self.mutex)
+        other._begin()
+        try:
+            self._begin()
+            try:
+                with nogil:
+                    bits_or(&self.to_change, &other.to_change)
+                    lsm_store64(self.n_added, <uint64_t>(filter_estimate_keys(&self.f) + 0.5))
+            finally:
+                self._end()
+        finally:
+            other._end()
 
     def clear(self):
-        """Remove every key.
+        """Remove every key. A key that is added meanwhile may be removed too.
 
         >>> seen = lsmkv.BlockedBloom(1000)
         >>> seen.clear()
         """
+        self._begin()
         with nogil:
-            pthread_mutex_lock(&self.mutex)
-            memset(self.bits, 0, self.f.n_blocks * FILTER_BLOCK_BYTES)
-            self.f.n_keys = 0
-            pthread_mutex_unlock(&self.mutex)
+            bits_clear(&self.to_change)
+            lsm_store64(self.n_added, 0)
+        self._end()
 
-    def copy(self):
-        """Return an independent filter with the same keys.
+    # --- bytes -----------------------------------------------------------------------------------------------------
 
-        >>> seen = lsmkv.BlockedBloom(1000)
-        >>> seen.copy() == seen
-        True
-        """
-        return BlockedBloom.from_bytes(self.to_bytes())
-
-    def to_bytes(self):
-        """Return the header and the bits. docs/format.md describes them.
-
-        >>> seen = lsmkv.BlockedBloom(1000)
-        >>> len(seen.to_bytes()) - seen.nbytes
-        64
-        """
-        cdef size_t n = self.f.n_blocks * FILTER_BLOCK_BYTES
-        cdef bytes blob = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(n + FILTER_HEADER_SIZE))
+    def _blob(self):
+        cdef bytes blob = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(self.n_bytes + FILTER_HEADER_SIZE))
         cdef char* out = PyBytes_AS_STRING(blob)
         cdef FilterC described
+        self._begin()
         with nogil:
-            pthread_mutex_lock(&self.mutex)
-            memcpy(out + FILTER_HEADER_SIZE, self.bits, n)
+            bits_copy(&self.to_change, out + FILTER_HEADER_SIZE)
             described = self.f
-            pthread_mutex_unlock(&self.mutex)
+            described.n_keys = lsm_load64(self.n_added)
             described.bits = <const uint8_t*>(out + FILTER_HEADER_SIZE)
             filter_encode_header(&described, out)
+        self._end()
         return blob
 
     @staticmethod
-    def from_bytes(const unsigned char[::1] data not None):
+    def from_bytes(data):
         """Return the filter that `to_bytes` wrote. Raises `CorruptionError` if the bytes are damaged or incomplete.
 
         >>> seen = lsmkv.BlockedBloom(1000)
         >>> lsmkv.BlockedBloom.from_bytes(seen.to_bytes()) == seen
         True
         """
-        cdef size_t n = <size_t>data.shape[0]
-        cdef FilterC f
-        cdef BlockedBloom made
-        if n <= FILTER_HEADER_SIZE:
-            raise CorruptionError(f"not a filter: {n} bytes are too few")
-        filter_decode(
-            <const char*>&data[0], FILTER_HEADER_SIZE, &data[FILTER_HEADER_SIZE], n - FILTER_HEADER_SIZE, &f
-        )
-        if not f.usable or f.millibits == 0:
-            raise CorruptionError(f"not a filter: {filter_problem_text(f.problem or FILTER_BAD_GEOMETRY).decode()}")
-        made = BlockedBloom.__new__(BlockedBloom)
-        made.f = f
-        made._own(f.n_blocks)
-        made.made = True
-        memcpy(made.bits, &data[FILTER_HEADER_SIZE], n - FILTER_HEADER_SIZE)
-        return made
+        return _from_blob(expand(data))
+
+    def _parameters(self):
+        return {"bits_per_key": self.bits_per_key, "k": self.k, "n_blocks": self.n_blocks, "seed": self.seed}
+
+    def _fingerprint(self):
+        cdef uint64_t found
+        self._begin()
+        with nogil:
+            found = xxh3(self.bits, self.n_bytes, FINGERPRINT_SEED)
+        self._end()
+        return f"{found:016x}"
 
     def __eq__(self, other):
         if not isinstance(other, BlockedBloom):
             return NotImplemented
         cdef BlockedBloom o = other
+        self._check()
+        o._check()
         return (
             self.f.seed == o.f.seed and self.f.millibits == o.f.millibits and self.f.k == o.f.k
             and self.f.n_blocks == o.f.n_blocks
@@ -312,7 +404,16 @@ cdef class BlockedBloom:
                 f"count={self.count} fill={self.fill_ratio:.3f}>")
 
     def __sizeof__(self):
-        return sizeof(BlockedBloom) + self.f.n_blocks * FILTER_BLOCK_BYTES
+        return sizeof(BlockedBloom) + (0 if self.file is not None else self.n_bytes)
+
+    @property
+    def path(self):
+        """The path of a shared filter; None for any other.
+
+        >>> lsmkv.BlockedBloom(1000).path is None
+        True
+        """
+        return None if self.file is None else self.file.path
 
     @property
     def capacity(self):
@@ -360,22 +461,14 @@ cdef class BlockedBloom:
         return self.f.n_blocks * FILTER_BLOCK_BYTES
 
     @property
-    def seed(self):
-        """The seed of the hash.
-
-        >>> lsmkv.BlockedBloom(1000, seed=7).seed
-        7
-        """
-        return self.f.seed
-
-    @property
     def count(self):
         """The number of added keys that set at least one new bit; after a merge, an estimate.
 
         >>> lsmkv.BlockedBloom(1000).count
         0
         """
-        return self.f.n_keys
+        self._check()
+        return lsm_load64(self.n_added)
 
     @property
     def fill_ratio(self):
@@ -385,8 +478,10 @@ cdef class BlockedBloom:
         0.0
         """
         cdef double ratio
+        self._begin()
         with nogil:
             ratio = filter_fill_ratio(&self.f)
+        self._end()
         return ratio
 
     @property
@@ -397,8 +492,10 @@ cdef class BlockedBloom:
         0
         """
         cdef double estimate
+        self._begin()
         with nogil:
             estimate = filter_estimate_keys(&self.f)
+        self._end()
         return round(estimate)
 
     @property
@@ -418,8 +515,10 @@ cdef class BlockedBloom:
         0.0
         """
         cdef double rate
+        self._begin()
         with nogil:
             rate = filter_current_fpr(&self.f)
+        self._end()
         return rate
 
     @property
@@ -430,6 +529,25 @@ cdef class BlockedBloom:
         False
         """
         return self.approximate_count > self.capacity
+
+
+cdef BlockedBloom _from_blob(const unsigned char[::1] data):
+    cdef size_t n = <size_t>data.shape[0]
+    cdef FilterC f
+    cdef BlockedBloom made
+    if n <= FILTER_HEADER_SIZE:
+        raise CorruptionError(f"not a filter: {n} bytes are too few")
+    filter_decode(<const char*>&data[0], FILTER_HEADER_SIZE, &data[FILTER_HEADER_SIZE], n - FILTER_HEADER_SIZE, &f)
+    if not f.usable or f.millibits == 0 or f.fuse.width:
+        raise CorruptionError(f"not a filter: {filter_problem_text(f.problem or FILTER_BAD_GEOMETRY).decode()}")
+    made = BlockedBloom.__new__(BlockedBloom)
+    made._own(f.n_blocks, f.k, True, False)
+    memcpy(made.bits, &data[FILTER_HEADER_SIZE], n - FILTER_HEADER_SIZE)
+    f.bits = made.bits
+    made.f = f
+    made.hash_seed = f.seed
+    made.made = True
+    return made
 
 
 def simd():

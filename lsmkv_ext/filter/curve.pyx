@@ -2,6 +2,7 @@
 
 from libc.math cimport exp, lgamma, log, log1p, sqrt
 
+from lsmkv_ext.filter.fuse cimport fuse_fpr
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BITS,
     FILTER_BLOCK_BYTES,
@@ -102,6 +103,8 @@ cdef double filter_fpr(uint64_t n_keys, uint64_t n_blocks, uint32_t k) noexcept 
 cdef double filter_designed_fpr(const FilterC* f) noexcept nogil:
     if not f.usable:
         return 1.0
+    if f.fuse.width:
+        return fuse_fpr(f.fuse.width)
     return f.designed_fpr if f.designed_fpr > 0 else filter_fpr(f.n_keys, f.n_blocks, f.k)
 
 

@@ -3,8 +3,9 @@
 from libc.string cimport memset
 
 from lsmkv_ext.filter.curve cimport FILTER_MAX_MILLIBITS, filter_designed_fpr, filter_fpr
-from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FILTER_MAX_K, filter_fill_ratio
-from lsmkv_ext.filter.prefix cimport FILTER_PREFIX_SEPARATOR
+from lsmkv_ext.filter.fuse cimport FUSE_MAX_SHIFT, fuse_fpr, fuse_geometry_fits
+from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FILTER_MAX_K, filter_fill_ratio, filter_size
+from lsmkv_ext.filter.prefix cimport FILTER_PREFIX_LENGTHS, filter_prefix_valid
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.coding cimport get_u32, get_u64, put_u32, put_u64
 
@@ -21,19 +22,45 @@ cdef void filter_encode_header(const FilterC* f, char* out) noexcept nogil:
     memset(out, 0, FILTER_HEADER_SIZE)
     put_u32(out, MAGIC)
     out[4] = FILTER_VERSION
-    out[5] = FILTER_KIND_BLOCKED if f.n_blocks else FILTER_KIND_NONE
+    out[5] = <char>filter_kind(f)
     out[6] = FILTER_HASH_XXH3
     out[7] = <char>f.k
     put_u64(out + 8, f.n_blocks)
     put_u64(out + 16, f.n_keys)
     put_u64(out + 24, f.seed)
     put_u32(out + 32, f.millibits)
-    put_u32(out + 36, f.level)
+    if f.fuse.width:
+        out[36] = <char>min(f.level, <uint32_t>255)
+        out[37] = <char>f.fuse.shift
+        out[38] = <char>f.fuse.attempt
+    else:
+        put_u32(out + 36, f.level)
     put_u32(out + 40, f.prefix_kind)
     put_u32(out + 44, f.prefix_arg)
     if f.n_blocks:
-        put_u64(out + OFFSET_BITS_SUM, xxh3(f.bits, f.n_blocks * FILTER_BLOCK_BYTES, BITS_SUM_SEED))
+        put_u64(out + OFFSET_BITS_SUM, xxh3(f.bits, filter_size(f), BITS_SUM_SEED))
     put_u64(out + OFFSET_HEADER_SUM, xxh3(out, OFFSET_HEADER_SUM, HEADER_SUM_SEED))
+
+
+cdef int filter_kind(const FilterC* f) noexcept nogil:
+    if f.n_blocks == 0:
+        return FILTER_KIND_NONE
+    return FILTER_KIND_FUSE if f.fuse.width else FILTER_KIND_BLOCKED
+
+
+cdef int _decode_fuse(const char* header, FilterC* f) noexcept nogil:
+    cdef uint64_t segments
+    f.level = <uint8_t>header[36]
+    f.fuse.shift = <uint8_t>header[37]
+    f.fuse.attempt = <uint8_t>header[38]
+    f.fuse.width = <uint8_t>header[7]
+    if header[39] != 0 or f.fuse.shift > FUSE_MAX_SHIFT:
+        return FILTER_BAD_GEOMETRY
+    segments = f.n_blocks >> f.fuse.shift
+    if segments < 3 or segments - 2 > <uint32_t>-1:
+        return FILTER_BAD_GEOMETRY
+    f.fuse.segments = <uint32_t>(segments - 2)
+    return FILTER_OK if fuse_geometry_fits(&f.fuse, f.n_blocks) else FILTER_BAD_GEOMETRY
 
 
 cdef int _decode_header(const char* header, size_t header_size, FilterC* f) noexcept nogil:
@@ -54,17 +81,29 @@ cdef int _decode_header(const char* header, size_t header_size, FilterC* f) noex
     f.prefix_arg = get_u32(header + 44)
     if header[5] == FILTER_KIND_NONE:
         return FILTER_ABSENT
-    if header[5] != FILTER_KIND_BLOCKED or f.prefix_kind > FILTER_PREFIX_SEPARATOR:
+    if header[5] != FILTER_KIND_BLOCKED and header[5] != FILTER_KIND_FUSE:
         return FILTER_UNKNOWN
-    if f.k == 0 or f.k > FILTER_MAX_K or f.n_blocks == 0 or f.millibits > FILTER_MAX_MILLIBITS:
+    if f.prefix_kind > FILTER_PREFIX_LENGTHS:
+        return FILTER_UNKNOWN
+    if f.n_blocks == 0 or f.millibits > FILTER_MAX_MILLIBITS:
         return FILTER_BAD_GEOMETRY
-    if f.prefix_kind == FILTER_PREFIX_SEPARATOR and f.prefix_arg > 255:
+    if header[5] == FILTER_KIND_FUSE:
+        if _decode_fuse(header, f) != FILTER_OK:
+            return FILTER_BAD_GEOMETRY
+    elif f.k == 0 or f.k > FILTER_MAX_K:
+        return FILTER_BAD_GEOMETRY
+    if not filter_prefix_valid(f.prefix_kind, f.prefix_arg):
         return FILTER_BAD_GEOMETRY
     return FILTER_OK
 
 
 cdef int _check_bits(const char* header, const uint8_t* bits, uint64_t bits_size, const FilterC* f) noexcept nogil:
-    if bits == NULL or bits_size % FILTER_BLOCK_BYTES != 0 or bits_size // FILTER_BLOCK_BYTES != f.n_blocks:
+    if bits == NULL:
+        return FILTER_BAD_LENGTH
+    if f.fuse.width:
+        if bits_size != filter_size(f):
+            return FILTER_BAD_LENGTH
+    elif bits_size % FILTER_BLOCK_BYTES != 0 or bits_size // FILTER_BLOCK_BYTES != f.n_blocks:
         return FILTER_BAD_LENGTH
     if get_u64(header + OFFSET_BITS_SUM) != xxh3(bits, bits_size, BITS_SUM_SEED):
         return FILTER_BAD_CHECKSUM
@@ -83,7 +122,7 @@ cdef void filter_decode(
     if f.problem == FILTER_OK:
         f.bits = bits
         f.usable = 1
-        f.designed_fpr = filter_fpr(f.n_keys, f.n_blocks, f.k)
+        f.designed_fpr = fuse_fpr(f.k) if f.fuse.width else filter_fpr(f.n_keys, f.n_blocks, f.k)
 
 
 cdef const char* filter_problem_text(int problem) noexcept nogil:
@@ -100,6 +139,12 @@ cdef const char* filter_problem_text(int problem) noexcept nogil:
     return "impossible geometry"
 
 
+cdef const char* filter_kind_text(const FilterC* f) noexcept nogil:
+    if f.n_blocks == 0:
+        return "none"
+    return "fuse" if f.fuse.width else "bloom"
+
+
 def describe_filter(const unsigned char[::1] header not None, const unsigned char[::1] bits not None):
     """Return the parameters of a stored filter, and whether it is usable (`problem` is "ok") or why not."""
     cdef FilterC f
@@ -108,7 +153,8 @@ def describe_filter(const unsigned char[::1] header not None, const unsigned cha
         <const char*>&header[0] if header_size else NULL, header_size, &bits[0] if bits_size else NULL, bits_size, &f
     )
     return {
-        "problem": filter_problem_text(f.problem).decode(), "usable": bool(f.usable), "n_blocks": f.n_blocks,
+        "kind": filter_kind_text(&f).decode(), "problem": filter_problem_text(f.problem).decode(), "usable": bool(f.usable),
+        "n_blocks": f.n_blocks,
         "n_keys": f.n_keys, "seed": f.seed, "k": f.k, "millibits": f.millibits, "level": f.level,
         "prefix_kind": f.prefix_kind, "prefix_arg": f.prefix_arg, "fill_ratio": filter_fill_ratio(&f),
         "designed_fpr": filter_designed_fpr(&f),

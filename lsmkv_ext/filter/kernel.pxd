@@ -3,9 +3,11 @@
 # The block is the high half of hash x n_blocks (64 x 64 bits, so all blocks are equally likely at any size). Inside it, bit i
 # is the top 9 bits of remix(hash) x LSM_FILTER_MUL[i], mod 2^32. The SIMD path and the portable path compute the same bits.
 #
-# The probes are inline because every lookup runs them.
+# The probes are inline because every lookup runs them. A FilterC is a filter of either kind: this or filter/fuse.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from lsmkv_ext.filter.fuse cimport FuseGeometry, lsm_fuse_bytes, lsm_fuse_test
 
 cdef extern from * nogil:
     """
@@ -198,19 +200,20 @@ cdef enum:
 # alone makes stored bytes usable.
 ctypedef struct FilterC:
     const uint8_t* bits       # borrowed, 64-byte aligned
-    uint64_t n_blocks
-    uint64_t n_keys           # keys and prefixes added
+    uint64_t n_blocks         # blocks; of a fuse filter its slots
+    uint64_t n_keys           # keys and prefixes added; of a fuse filter distinct hashes
     uint64_t seed
     uint32_t millibits        # bits per key x 1000, as requested
-    uint32_t k
+    uint32_t k                # bits set per key; of a fuse filter the width of a fingerprint
     uint32_t level            # the level it was built for
     uint32_t prefix_kind      # filter/prefix.pxd
     uint32_t prefix_arg
+    FuseGeometry fuse         # width 0: a blocked Bloom filter
     double designed_fpr       # of a usable filter, set by filter_decode; 0 = not computed yet
     int usable
     int problem               # FILTER_OK, or why it is not usable: filter/format.pxd
 
-# Sets the bits of n hashes in `bits` (n_blocks * 64 bytes). Returns how many hashes set a new bit.
+# Of a Bloom filter: sets the bits of n hashes in `bits` (n_blocks * 64 bytes). Returns how many hashes set a new bit.
 cdef size_t filter_add_many(
     uint8_t* bits, uint64_t n_blocks, uint32_t k, const uint64_t* hashes, size_t n
 ) noexcept nogil
@@ -220,7 +223,7 @@ cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, 
 # published.
 cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_t n) noexcept nogil
 cdef uint64_t filter_count_ones(const FilterC* f) noexcept nogil
-cdef double filter_fill_ratio(const FilterC* f) noexcept nogil       # 0 if not usable
+cdef double filter_fill_ratio(const FilterC* f) noexcept nogil       # share of bits set; 0 if not usable
 # lsm_filter_choose for the functions above.
 cdef void filter_choose(bint on) noexcept nogil
 
@@ -229,6 +232,13 @@ cdef inline bint filter_probe(const FilterC* f, uint64_t hash) noexcept nogil:
     """False only if a healthy filter says that no key with this hash was added."""
     if not f.usable:
         return True
+    if f.fuse.width:
+        return lsm_fuse_test(f.bits, &f.fuse, hash)
     return lsm_filter_test(
         f.bits + lsm_filter_block(hash, f.n_blocks) * FILTER_BLOCK_BYTES, lsm_filter_remix(hash), f.k
     )
+
+
+cdef inline uint64_t filter_size(const FilterC* f) noexcept nogil:
+    """Bytes of the bits; 0 without a filter."""
+    return lsm_fuse_bytes(&f.fuse) if f.fuse.width else f.n_blocks * FILTER_BLOCK_BYTES

@@ -2,6 +2,8 @@
 
 from libc.string cimport memset
 
+from lsmkv_ext.filter.fuse cimport fuse_test_batch
+
 cdef extern from * nogil:
     """
     /* A ring of prefetched lines: a line is tested LSM_FILTER_AHEAD keys after its prefetch, so the memory system always has that
@@ -88,11 +90,18 @@ cdef size_t filter_add_many(
     return fresh
 
 
+cdef inline void _test_many(const FilterC* f, const uint64_t* hashes, size_t n, uint8_t* out) noexcept nogil:
+    if f.fuse.width:
+        fuse_test_batch(f.bits, &f.fuse, hashes, n, out)
+    else:
+        lsm_filter_test_many(f.bits, f.n_blocks, f.k, hashes, n, out)
+
+
 cdef void filter_probe_many(const FilterC* f, const uint64_t* hashes, size_t n, uint8_t* out) noexcept nogil:
     if not f.usable:
         memset(out, 1, n)
         return
-    lsm_filter_test_many(f.bits, f.n_blocks, f.k, hashes, n, out)
+    _test_many(f, hashes, n, out)
 
 
 cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_t n) noexcept nogil:
@@ -102,7 +111,7 @@ cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_
         return n
     while done < n:
         m = min(n - done, <size_t>CHUNK)
-        lsm_filter_test_many(f.bits, f.n_blocks, f.k, hashes + done, m, out)
+        _test_many(f, hashes + done, m, out)
         for i in range(m):
             missing += 1 - out[i]
         done += m
@@ -111,7 +120,7 @@ cdef size_t filter_count_missing(const FilterC* f, const uint64_t* hashes, size_
 
 cdef uint64_t filter_count_ones(const FilterC* f) noexcept nogil:
     cdef uint64_t i, ones = 0
-    for i in range(f.n_blocks):
+    for i in range(filter_size(f) // FILTER_BLOCK_BYTES):
         ones += lsm_filter_popcount(f.bits + i * FILTER_BLOCK_BYTES)
     return ones
 
@@ -119,7 +128,7 @@ cdef uint64_t filter_count_ones(const FilterC* f) noexcept nogil:
 cdef double filter_fill_ratio(const FilterC* f) noexcept nogil:
     if not f.usable:
         return 0.0
-    return <double>filter_count_ones(f) / (<double>f.n_blocks * FILTER_BLOCK_BITS)
+    return <double>filter_count_ones(f) / (<double>filter_size(f) * 8)
 
 
 cdef void filter_choose(bint on) noexcept nogil:

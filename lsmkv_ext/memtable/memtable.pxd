@@ -23,7 +23,7 @@ ctypedef struct MemC:
     MemIndex* index
     uint64_t n_index            # distinct keys
     uint64_t expected_keys      # distinct keys of a full memtable; 0: unknown
-    uint64_t n_entries
+    uint64_t n_entries          # atomic
     uint64_t n_deletes
     uint64_t n_expiring         # entries with an expiry
     uint64_t n_pointers         # entries whose value is in a value log
@@ -63,6 +63,8 @@ cdef const Span* mem_covering_span(const MemC* m, const char* key, size_t klen, 
 cdef uint64_t mem_covering_seq(const MemC* m, const char* key, size_t klen, uint64_t snapshot) noexcept nogil   # its seq, or 0
 # The order of everything appended before (chunk, offset); the caller releases it. NULL if out of memory.
 cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nogil
+# The same if that is short work, for a caller that holds the GIL. False: call mem_order without it.
+cdef bint mem_order_short(MemC* m, ArenaChunk* chunk, size_t offset, MemOrder** out) noexcept nogil
 
 
 cdef class Memtable:

@@ -20,7 +20,7 @@ from lsmkv_ext.memtable.index cimport (
     index_slot_for,
     index_slot_matches,
 )
-from lsmkv_ext.memtable.order cimport latest_order, mem_order_release
+from lsmkv_ext.memtable.order cimport latest_order, latest_order_short, mem_order_release
 from lsmkv_ext.memtable.tombstones cimport (
     TOMBSTONE_LEAF,
     TombstoneNode,
@@ -204,6 +204,11 @@ cdef MemOrder* mem_order(MemC* m, ArenaChunk* chunk, size_t offset) noexcept nog
     return latest_order(&m.latest, m.first, &m.n_entries, chunk, offset, newest)
 
 
+cdef bint mem_order_short(MemC* m, ArenaChunk* chunk, size_t offset, MemOrder** out) noexcept nogil:
+    cdef MemRangeTombstone* newest = <MemRangeTombstone*>lsm_load_ptr(<void**>&m.range_tombstones)
+    return latest_order_short(&m.latest, m.first, &m.n_entries, chunk, offset, newest, out)
+
+
 # --- owner -----------------------------------------------------------------------------------------------------------
 
 @cython.no_gc       # its references cannot form a cycle
@@ -254,7 +259,7 @@ cdef class Memtable:
     @property
     def entries(self):
         """Number of entries: every version of every key."""
-        return self.c.n_entries
+        return lsm_load64(&self.c.n_entries)
 
     @property
     def keys(self):
@@ -328,12 +333,12 @@ cdef class Memtable:
     @property
     def max_seq(self):
         """Largest sequence number; 0 if nothing was written."""
-        return self.c.max_seq
+        return lsm_load64(&self.c.max_seq)
 
     @property
     def empty(self):
         """Whether nothing was written."""
-        return self.c.n_entries == 0 and self.c.n_range_tombstones == 0
+        return lsm_load64(&self.c.n_entries) == 0 and self.c.n_range_tombstones == 0
 
     @property
     def range_tombstones(self):

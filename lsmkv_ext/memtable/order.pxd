@@ -1,7 +1,8 @@
 # The sorted order of a memtable, made on demand.
 #
 # A request sorts the entries appended since the last one into a new run, and merges runs of similar size: a scan after each put
-# stays cheap, and a flush sorts everything once, without the GIL. Entries before and after a range tombstone are in different
+# stays cheap, and a flush sorts everything once, without the GIL. A scan sorts a few new entries with the GIL held: beside a busy
+# writer it would wait longer for the GIL than it takes to sort. Entries before and after a range tombstone are in different
 # runs, so a scan can skip a run in which everything is older. Runs and orders are immutable and reference counted. They point
 # into the arena, so they are valid only while the memtable lives.
 
@@ -39,6 +40,9 @@ ctypedef struct LatestOrder:    # embedded in the memtable
 # `newest` the newest range tombstone or NULL. NULL if out of memory.
 cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
                             size_t offset, const MemRangeTombstone* newest) noexcept nogil
+# The same for a caller that holds the GIL. False, and no order, if another thread is sorting or there is much to sort.
+cdef bint latest_order_short(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
+                             size_t offset, const MemRangeTombstone* newest, MemOrder** out) noexcept nogil
 cdef void mem_order_release(MemOrder* order) noexcept nogil     # NULL is fine
 
 # Walks one run at a snapshot: each key once, its newest visible version.

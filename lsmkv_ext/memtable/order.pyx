@@ -5,12 +5,14 @@ from lsmkv_ext.memtable.sort cimport common_prefix, cut_prefixes, item_compare, 
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load64, lsm_load_ptr, lsm_prefetch
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
 from lsmkv_ext.port.pages cimport lsm_pages_alloc, lsm_pages_free
-from lsmkv_ext.port.pthread cimport pthread_mutex_lock, pthread_mutex_unlock
+from lsmkv_ext.port.pthread cimport pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 
 cdef enum:
     SETTLED = 64                # entries after which a shorter common prefix is applied to all items only at the end
     PREFETCH_DISTANCE = 6       # entries
     MAX_CUTS = 8                # range tombstones at which one request cuts the order
+    MERGE_BELOW = 4             # a run is merged with the next one if it is less than so many times as long
+    SHORT_SORT = 32768          # entries that a thread sorts and merges with the GIL held, in less than its turn
 
 
 # --- runs and orders -------------------------------------------------------------------------------------------------
@@ -180,8 +182,8 @@ cdef MemOrder* order_extend(MemOrder* old, MemRun* fresh, ArenaChunk* chunk, siz
             lsm_fetch_add32(&order.runs[i].refs, 1)
     order.runs[order.n_runs] = fresh
     order.n_runs += 1
-    # A seek searches every run, so there must be few: each is at least four times as long as the one after it.
-    while order.n_runs >= 2 and (order.runs[order.n_runs - 2].n < 4 * order.runs[order.n_runs - 1].n
+    # A seek searches every run, so there must be few: each is at least MERGE_BELOW times as long as the one after it.
+    while order.n_runs >= 2 and (order.runs[order.n_runs - 2].n < MERGE_BELOW * order.runs[order.n_runs - 1].n
                                  or order.n_runs >= MAX_RUNS - 1):
         merged = run_merge(order.runs[order.n_runs - 2], order.runs[order.n_runs - 1])
         if merged == NULL:
@@ -251,21 +253,56 @@ cdef bint cut_at(LatestOrder* latest, ArenaChunk* first, const MemRangeTombstone
             and extend(latest, first, d.n_entries, d.chunk, d.offset))
 
 
-cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
-                            size_t offset, const MemRangeTombstone* newest) noexcept nogil:
-    cdef MemOrder* order = NULL
-    cdef bint made
-    pthread_mutex_lock(&latest.mutex)
-    made = cut_at(latest, first, newest, MAX_CUTS)
+cdef MemOrder* reach(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk, size_t offset,
+                     const MemRangeTombstone* newest) noexcept nogil:
+    """The latest order, extended to (chunk, offset), with a reference for the caller. NULL without memory. The mutex is held."""
+    cdef bint made = cut_at(latest, first, newest, MAX_CUTS)
     # A newer order will do: iterators compare sequence numbers.
     if made and not reaches(latest, chunk, offset):
         # The count is read after (chunk, offset), so it is never too small.
         made = extend(latest, first, lsm_load64(n_entries), chunk, offset)
-    if made:
-        order = latest.order
-        lsm_fetch_add32(&order.refs, 1)
+    if not made:
+        return NULL
+    lsm_fetch_add32(&latest.order.refs, 1)
+    return latest.order
+
+
+cdef MemOrder* latest_order(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
+                            size_t offset, const MemRangeTombstone* newest) noexcept nogil:
+    cdef MemOrder* order
+    pthread_mutex_lock(&latest.mutex)
+    order = reach(latest, first, n_entries, chunk, offset, newest)
     pthread_mutex_unlock(&latest.mutex)
     return order
+
+
+cdef uint64_t entries_to_move(const MemOrder* order, uint64_t n_entries) noexcept nogil:
+    """How many entries an extension to `n_entries` sorts, and merges with the runs before them."""
+    cdef uint64_t length = n_entries, moved
+    cdef int i
+    if order == NULL:
+        return n_entries
+    for i in range(order.n_runs):
+        length -= order.runs[i].n
+    moved = length
+    i = order.n_runs - 1
+    while i >= 0 and order.runs[i].n < MERGE_BELOW * length:
+        length += order.runs[i].n
+        moved += length
+        i -= 1
+    return moved
+
+
+cdef bint latest_order_short(LatestOrder* latest, ArenaChunk* first, const uint64_t* n_entries, ArenaChunk* chunk,
+                             size_t offset, const MemRangeTombstone* newest, MemOrder** out) noexcept nogil:
+    cdef bint short
+    if pthread_mutex_trylock(&latest.mutex) != 0:
+        return False
+    short = entries_to_move(latest.order, lsm_load64(n_entries)) <= SHORT_SORT
+    if short:
+        out[0] = reach(latest, first, n_entries, chunk, offset, newest)
+    pthread_mutex_unlock(&latest.mutex)
+    return short
 
 
 # --- walking a run ---------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ cdef int file_pwrite(int fd, const char* buf, size_t n, uint64_t offset) noexcep
 cdef int file_preadv(int fd, iovec* pieces, int n, uint64_t offset, size_t* got) noexcept nogil
 # The same from the page cache alone: EAGAIN if it would wait for the disk, or where the system cannot tell.
 cdef int file_preadv_cached(int fd, iovec* pieces, int n, uint64_t offset, size_t* got) noexcept nogil
+# Starts reading into the page cache and returns. A hint: it may do nothing.
+cdef void file_will_read(int fd, uint64_t offset, uint64_t n) noexcept nogil
 cdef int file_pwritev(int fd, iovec* pieces, int n, uint64_t offset) noexcept nogil
 cdef int file_sync(int fd) noexcept nogil            # fsync
 cdef int file_datasync(int fd) noexcept nogil        # fdatasync

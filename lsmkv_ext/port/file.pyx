@@ -4,6 +4,8 @@ cdef extern from "<fcntl.h>" nogil:
     int c_open "open" (const char* path, int flags, ...)
     int fcntl(int fd, int cmd, ...)
     int posix_fallocate(int fd, long offset, long n)
+    int posix_fadvise(int fd, long offset, long n, int advice)
+    int POSIX_FADV_WILLNEED
     int O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_CLOEXEC, O_DIRECTORY, O_NONBLOCK, F_DUPFD_CLOEXEC, F_GETFD
 
 cdef extern from "<unistd.h>" nogil:
@@ -185,6 +187,10 @@ cdef int file_preadv_cached(int fd, iovec* pieces, int n, uint64_t offset, size_
         return EAGAIN
     got[0] = r
     return 0
+
+
+cdef void file_will_read(int fd, uint64_t offset, uint64_t n) noexcept nogil:
+    posix_fadvise(fd, <long>offset, <long>n, POSIX_FADV_WILLNEED)
 
 
 cdef int file_pwritev(int fd, iovec* pieces, int n, uint64_t offset) noexcept nogil:

@@ -27,13 +27,14 @@ ctypedef struct LevelCounters:
     uint64_t negatives          # a healthy filter ruled the table out; starts at `phase`
     uint64_t true_positives     # the filter passed, and the table had the key
     uint64_t false_positives    # the filter passed, and the table did not have the key
+    uint64_t remembered         # the filter passed, and the table was known not to have the key: not read
     uint64_t unfiltered         # the table has no filter, or the caller's hint skipped it
     uint64_t fail_open          # the table's filter is damaged
     uint64_t sampled            # negatives looked up in the index, to estimate the reads saved
     uint64_t sampled_bytes
     uint64_t sampled_cached
     uint64_t sampled_disk
-    double designed_fpr_sum     # sum of the designed rates of the filters tested
+    double designed_fpr_sum     # of the filters tested for absent keys: negatives and false positives
     uint64_t phase              # `negatives` at the start: a call's own Counters continue the sampling of the tree's
 
 ctypedef struct Counters:

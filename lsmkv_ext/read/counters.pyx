@@ -25,6 +25,7 @@ cdef void counters_add(Counters* into, const Counters* other) noexcept nogil:
         a.negatives += b.negatives - b.phase
         a.true_positives += b.true_positives
         a.false_positives += b.false_positives
+        a.remembered += b.remembered
         a.unfiltered += b.unfiltered
         a.fail_open += b.fail_open
         a.sampled += b.sampled
@@ -51,7 +52,7 @@ cdef dict counters_dict(const Counters* c):
     for i in range(MAX_LEVELS):
         level = c.levels[i]
         del level["phase"]
-        level["positives"] = level["true_positives"] + level["false_positives"]
+        level["positives"] = level["true_positives"] + level["false_positives"] + level["remembered"]
         level["checks"] = level["positives"] + level["negatives"]
         level["lookups"] = level["checks"] + level["unfiltered"] + level["fail_open"]
         levels.append(level)

@@ -1,7 +1,7 @@
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from lsmkv_ext.filter.format cimport FILTER_ABSENT
+from lsmkv_ext.filter.format cimport FILTER_ABSENT, filter_kind_text
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.status cimport ST_OK, Status, status_clear
 from lsmkv_ext.port.wall_clock cimport Moment
@@ -45,6 +45,7 @@ cdef dict table_step(const TraceStep* step):
     cdef dict out = {"source": "table", "level": step.level, "file": t.number, "block": None, "from": None, "bytes": 0}
     if t.filter.usable:
         out["filter"] = "maybe" if step.read else "no"
+        out["filter_kind"] = filter_kind_text(&t.filter).decode()
         out["designed_fpr"] = step.designed_fpr
         if step.read and (step.answer == ABSENT or step.answer == RANGE_DELETED):
             out["false_positive"] = True

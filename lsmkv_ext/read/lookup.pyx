@@ -1,10 +1,12 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from lsmkv_ext.block.block cimport block_prefetch
 from lsmkv_ext.block.memory cimport Entry
+from lsmkv_ext.cache.block_cache cimport cache_release, cache_reserve
 from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, expiry_of
 from lsmkv_ext.filter.format cimport FILTER_ABSENT
+from lsmkv_ext.filter.fuse cimport lsm_fuse_prefetch, lsm_fuse_test
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
     FilterProbe,
@@ -24,6 +26,7 @@ from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt
 from lsmkv_ext.port.wall_clock cimport has_passed
 from lsmkv_ext.read.counters cimport LSMKV_COUNTERS, LevelCounters, lsm_count, lsm_count_double
 from lsmkv_ext.read.read_state cimport LevelC, TableSlot
+from lsmkv_ext.table.cold cimport table_is_cold, table_start_block
 from lsmkv_ext.table.reader cimport (
     table_ends_before,
     table_find_block,
@@ -34,6 +37,7 @@ from lsmkv_ext.table.reader cimport (
     table_prefetch_block,
     table_unpin,
 )
+from lsmkv_ext.table.absent_keys cimport absent_keys_add, absent_keys_hold, absent_keys_match
 from lsmkv_ext.table.tombstones cimport tombstones_cover
 
 cdef extern from * nogil:
@@ -57,8 +61,8 @@ cdef enum:
     NOT_LOOKED_UP = 0x7FFFFFFF
     BIAS_MAX = 16
     BIAS_TO_HITS = 8            # from here on a get is expected to find its key
-    SAMPLE_EVERY = 64           # every n-th negative of a level is looked up in the index
-    TIME_EVERY = 16             # the cached block of every n-th sample is searched, to time the search
+    SAMPLE_EVERY = 256          # every n-th negative of a level is looked up in the index: several cache misses
+    TIME_EVERY = 4              # the cached block of every n-th sample is searched, to time the search
 
 
 # --- tracing ---------------------------------------------------------------------------------------------------------
@@ -205,8 +209,15 @@ cdef inline TableSlot* source_slot(const ReadStateC* v, int i, uint64_t key8, co
 
 
 cdef inline const uint8_t* slot_line(const TableSlot* slot, uint64_t hash) noexcept nogil:
-    """The filter's cache line for this hash."""
+    """The cache line of the Bloom filter for this hash."""
     return slot.bits + lsm_filter_block(hash, slot.n_blocks) * FILTER_BLOCK_BYTES
+
+
+cdef inline void prefetch_filter(const TableSlot* slot, uint64_t hash) noexcept nogil:
+    if slot.fuse.width:
+        lsm_fuse_prefetch(slot.bits, &slot.fuse, hash)
+    else:
+        lsm_prefetch(slot_line(slot, hash))
 
 
 cdef inline int probe_range_tombstones(const TableC* t, Lookup* q) noexcept nogil:
@@ -282,7 +293,6 @@ cdef inline bint count_read(const TableSlot* slot, bint skip_filter, LevelCounte
     """Counts a table that is read. True if a healthy filter passed: read_table then counts whether it was right."""
     cdef TableC* t = slot.t
     if not skip_filter and (slot.k or t.filter.usable):
-        lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
         return True
     if t.filter.usable or t.filter.problem == FILTER_ABSENT:
         lsm_count(&c.unfiltered, 1)
@@ -293,6 +303,25 @@ cdef inline bint count_read(const TableSlot* slot, bint skip_filter, LevelCounte
 
 cdef inline uint64_t hash_for(const TableSlot* slot, const Lookup* q) noexcept nogil:
     return xxh3(q.key, q.klen, slot.t.seed) if slot.foreign else q.hash
+
+
+cdef inline bint is_known_absent(const TableSlot* slot, const Lookup* q, uint64_t hash) noexcept nogil:
+    """Whether an earlier lookup of this key has read the table for nothing. A trace reads it again."""
+    return (lsm_unlikely(absent_keys_match(&slot.t.absent, hash)) and q.trace == NULL
+            and absent_keys_hold(slot.t.absent, q.key, q.klen, hash))
+
+
+cdef inline int skip_known_absent(const TableSlot* slot, Lookup* q, LevelCounters* c) noexcept nogil:
+    lsm_count(&c.remembered, 1)
+    return probe_range_tombstones(slot.t, q)
+
+
+cdef void remember_absent(TableC* t, const Lookup* q, uint64_t hash, const ReadContext* rc) noexcept nogil:
+    cdef int64_t grown = absent_keys_add(&t.absent, q.key, q.klen, hash)
+    if t.charged and grown > 0:
+        cache_reserve(t.cache, <uint64_t>grown, rc.gil_held)
+    elif t.charged and grown < 0:
+        cache_release(t.cache, <uint64_t>-grown)
 
 
 cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup* q, uint64_t hash, bint filtered, ReadContext* rc,
@@ -309,6 +338,8 @@ cdef int read_table(const TableSlot* slot, uint32_t block, BlockC* held, Lookup*
         lsm_store64(&t.wasted, lsm_load64(&t.wasted) + 1)
         if filtered:
             lsm_count(&c.false_positives, 1)
+            lsm_count_double(&c.designed_fpr_sum, slot.designed_fpr)
+            remember_absent(t, q, hash, rc)
         return probe_range_tombstones(t, q)
     if code != ST_OK:
         return FAILED
@@ -361,6 +392,8 @@ cdef int probe_foreign(const TableSlot* slot, Lookup* q, ReadContext* rc, Counte
     cdef uint64_t hash = xxh3(q.key, q.klen, slot.t.seed)
     if slot.t.filter.usable and not filter_probe(&slot.t.filter, hash):
         return skip_table(slot, q, hash, rc, counters, c, st)
+    if is_known_absent(slot, q, hash):
+        return skip_known_absent(slot, q, c)
     return read_table(slot, table_find_block(slot.t, q.key, q.klen), NULL, q, hash, count_read(slot, False, c), rc, c, st)
 
 
@@ -370,6 +403,8 @@ cdef int probe_passed(ReadStateC* v, const TableSlot* slot, uint32_t block, int 
     cdef bint skip_filter = q.skip_bottom_filter and level == v.bottom
     if slot.foreign and not skip_filter:
         return probe_foreign(slot, q, rc, counters, c, st)
+    if not skip_filter and is_known_absent(slot, q, q.hash):
+        return skip_known_absent(slot, q, c)
     if block == NOT_LOOKED_UP:
         block = table_find_block(slot.t, q.key, q.klen)
     return read_table(slot, block, NULL, q, hash_for(slot, q), count_read(slot, skip_filter, c), rc, c, st)
@@ -400,6 +435,28 @@ cdef int probe_in_order(ReadStateC* v, Lookup* q, Candidates* found, uint32_t ma
     return ABSENT
 
 
+cdef void prefetch_fused(const Candidates* found, uint64_t hash) noexcept nogil:
+    """Prefetches the lines of the fuse filters."""
+    cdef const TableSlot* slot
+    cdef int i
+    for i in range(CANDIDATES - 1, found.first - 1, -1):
+        slot = <const TableSlot*>found.probes[i].owner
+        if slot.fuse.width:
+            lsm_fuse_prefetch(slot.bits, &slot.fuse, hash)
+
+
+cdef uint32_t test_fused(const ReadStateC* v, const Candidates* found, const Lookup* q, uint32_t maybe) noexcept nogil:
+    """Tests the fuse filters, to which the test of the others has said "maybe"."""
+    cdef const TableSlot* slot
+    cdef int i
+    for i in range(found.first, CANDIDATES):
+        slot = <const TableSlot*>found.probes[i].owner
+        if (slot.fuse.width and not (q.skip_bottom_filter and found.probes[i].level == <uint32_t>v.bottom)
+                and not lsm_fuse_test(slot.bits, &slot.fuse, q.hash)):
+            maybe &= ~(<uint32_t>1 << (i - found.first))
+    return maybe
+
+
 cdef int probe_candidates(ReadStateC* v, Lookup* q, Candidates* found, ReadContext* rc, Counters* counters,
                           Status* st) noexcept nogil:
     """Tests all filters together, then probes the tables that pass."""
@@ -410,9 +467,13 @@ cdef int probe_candidates(ReadStateC* v, Lookup* q, Candidates* found, ReadConte
             if found.probes[i].level == <uint32_t>v.bottom:
                 found.probes[i].k = 0
     found.last_block = NOT_LOOKED_UP
+    if lsm_unlikely(v.fused):
+        prefetch_fused(found, q.hash)
     if v.hit_bias >= BIAS_TO_HITS:
         prefetch_deepest(found, q)
     maybe = lsm_filter_probe(&found.probes[found.first], CANDIDATES - found.first, lsm_filter_remix(q.hash))
+    if lsm_unlikely(v.fused):
+        maybe = test_fused(v, found, q, maybe)
     if maybe or v.table_tombstones or counters.shadow_period or q.trace != NULL:
         return probe_in_order(v, q, found, maybe, rc, counters, st)
     for i in range(found.first, CANDIDATES):
@@ -455,7 +516,7 @@ cdef void prefetch_lookup(const ReadStateC* v, Lookup* q, bint to_tables) noexce
     slot = level_find(&v.levels[v.deep[v.n_deep - 1]], key8, q.key, q.klen)
     if slot == NULL:
         return
-    lsm_prefetch(slot_line(slot, q.hash))
+    prefetch_filter(slot, q.hash)
     q.prefetched = slot
     q.prefetched_block = table_find_block(slot.t, q.key, q.klen)
     if q.prefetched_block < slot.t.n_blocks:
@@ -509,6 +570,8 @@ cdef inline bint ruled_out(const Pending* p, bint skip_filter) noexcept nogil:
         return False
     if p.slot.k:
         return not lsm_filter_test(slot_line(p.slot, p.hash), lsm_filter_remix(p.hash), p.slot.k)
+    if p.slot.fuse.width:
+        return not lsm_fuse_test(p.slot.bits, &p.slot.fuse, p.hash)
     return p.slot.foreign and not filter_probe(&p.slot.t.filter, p.hash)
 
 
@@ -522,7 +585,7 @@ cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counte
         p = &group[i]
         if p.q != NULL and p.slot != NULL:
             p.hash = hash_for(p.slot, p.q)
-            lsm_prefetch(slot_line(p.slot, p.hash))
+            prefetch_filter(p.slot, p.hash)
     for i in range(n):
         p = &group[i]
         if p.q == NULL or p.slot == NULL:
@@ -530,14 +593,17 @@ cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counte
         skip_filter = bottom and p.q.skip_bottom_filter
         if ruled_out(p, skip_filter):
             answer = skip_table(p.slot, p.q, p.hash, rc, counters, c, st)
-            if answer == FAILED:
-                return FAILED
-            if answer != ABSENT:
-                p.q = NULL
-            p.slot = NULL
+        elif not skip_filter and is_known_absent(p.slot, p.q, p.hash):
+            answer = skip_known_absent(p.slot, p.q, c)
+        else:
+            p.filtered = count_read(p.slot, skip_filter, c)
+            p.block = table_find_block(p.slot.t, p.q.key, p.q.klen)
             continue
-        p.filtered = count_read(p.slot, skip_filter, c)
-        p.block = table_find_block(p.slot.t, p.q.key, p.q.klen)
+        if answer == FAILED:
+            return FAILED
+        if answer != ABSENT:
+            p.q = NULL
+        p.slot = NULL
     for i in range(n):
         p = &group[i]
         if p.q != NULL and p.slot != NULL and p.block < p.slot.t.n_blocks:
@@ -552,10 +618,19 @@ cdef int probe_round(Pending* group, int n, bint bottom, ReadContext* rc, Counte
     return read_blocks(group, n, rc, counters, c, st)
 
 
+cdef void start_reads(const Pending* group, int n) noexcept nogil:
+    """Starts reading all missing blocks, which are read one after the other."""
+    cdef int i
+    for i in range(n):
+        if group[i].q != NULL and group[i].slot != NULL and group[i].held == NULL:
+            table_start_block(group[i].slot.t, group[i].block)
+
+
 cdef int read_blocks(Pending* group, int n, ReadContext* rc, Counters* counters, LevelCounters* c, Status* st) noexcept nogil:
     """The last stage: searches the blocks. After a failure it only unpins the others."""
     cdef int i
     cdef int answer = ABSENT
+    cdef bint started = False
     cdef Pending* p
     for i in range(n):
         p = &group[i]
@@ -564,6 +639,10 @@ cdef int read_blocks(Pending* group, int n, ReadContext* rc, Counters* counters,
         if answer == FAILED:
             table_unpin(p.slot.t, p.held)
             continue
+        if not started and p.held == NULL and table_is_cold(p.slot.t):
+            # From here on: the reads before were fast, or found out that others will not be.
+            start_reads(&group[i], n - i)
+            started = True
         answer = read_table(p.slot, p.block, p.held, p.q, p.hash, p.filtered, rc, c, st)
         if answer != ABSENT and answer != FAILED:
             lsm_count(&counters.gets_found, answer == FOUND)

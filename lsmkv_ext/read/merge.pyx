@@ -7,6 +7,7 @@ from lsmkv_ext.port.assertion cimport lsm_assert
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_store64
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.status cimport ST_OK, fail_memory
+from lsmkv_ext.table.cold cimport table_is_cold, table_start_block
 from lsmkv_ext.table.iterator cimport (
     table_iter_close,
     table_iter_init,
@@ -17,7 +18,7 @@ from lsmkv_ext.table.iterator cimport (
     table_iter_seek_for_prev,
     table_iter_seek_last,
 )
-from lsmkv_ext.table.reader cimport table_ends_before
+from lsmkv_ext.table.reader cimport TableC, table_ends_before, table_find_block
 
 
 cdef int merge_init(MergeC* m, int capacity, ReadContext* rc, Status* st) noexcept nogil:
@@ -357,6 +358,26 @@ cdef int seek_edge(MergeC* m, int direction) noexcept nogil:
     return build_heap(m)
 
 
+cdef void start_reads(MergeC* m, const char* key, size_t klen) noexcept nogil:
+    """Starts reading the block of the key in every source: a seek reads them one after the other."""
+    cdef Source* s
+    cdef TableC* t
+    cdef int i, at
+    for i in range(m.n):
+        s = &m.sources[i]
+        if s.kind == SOURCE_RUN:
+            continue
+        t = s.tables[0] if s.kind == SOURCE_LEVEL else s.table.t
+        if not table_is_cold(t):
+            return
+        if s.kind == SOURCE_LEVEL:
+            at = level_lower_bound(s, key, klen)
+            if at == s.n_tables:
+                continue
+            t = s.tables[at]
+        table_start_block(t, table_find_block(t, key, klen))
+
+
 cdef int merge_first(MergeC* m) noexcept nogil:
     return seek_edge(m, 1)
 
@@ -368,6 +389,8 @@ cdef int merge_last(MergeC* m) noexcept nogil:
 cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil:
     cdef int i
     m.direction = 1
+    if m.n > 1:
+        start_reads(m, key, klen)
     for i in range(m.n):
         if source_seek(&m.sources[i], key, klen, m) != ST_OK:
             return fail(m)
@@ -377,6 +400,8 @@ cdef int merge_seek(MergeC* m, const char* key, size_t klen) noexcept nogil:
 cdef int merge_seek_before(MergeC* m, const char* key, size_t klen, bint inclusive) noexcept nogil:
     cdef int i
     m.direction = -1
+    if m.n > 1:
+        start_reads(m, key, klen)
     for i in range(m.n):
         if source_seek_before(&m.sources[i], key, klen, inclusive, m) != ST_OK:
             return fail(m)

@@ -5,6 +5,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from lsmkv_ext.cache.block_cache cimport CacheC
+from lsmkv_ext.filter.fuse cimport FuseGeometry
 from lsmkv_ext.memtable.memtable cimport MemC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.read.counters cimport MAX_LEVELS
@@ -20,9 +21,9 @@ ctypedef struct TableSlot:
     uint64_t n_blocks
     double designed_fpr
     TableC* t
-    uint32_t k                  # 0: no healthy filter with the state's seed; t.filter tells why
+    uint32_t k                  # 0: no healthy Bloom filter with the state's seed; t.filter tells why
     bint foreign                # the table's seed is not the state's (ingested tables)
-    uint64_t padding
+    FuseGeometry fuse           # width 0: no healthy fuse filter with the state's seed. With one, k and n_blocks are 0
 
 ctypedef struct LevelC:
     int n
@@ -42,6 +43,7 @@ ctypedef struct ReadStateC:
     const char* common          # borrowed from a table: the prefix that the smallest and largest keys of all tables share
     size_t common_len
     bint table_tombstones       # some table has range tombstones
+    bint fused                  # some slot has a fuse filter
     ValueLogC** value_logs      # that tables point into, by number. Those of memtables: MemC.value_logs
     Py_ssize_t n_value_logs
     CacheC* cache               # borrowed; NULL while there is no table

@@ -144,8 +144,12 @@ cdef class ReadState:
             slot.designed_fpr = filter_designed_fpr(&t.filter)
             if not slot.foreign:
                 slot.bits = t.filter.bits
-                slot.n_blocks = t.filter.n_blocks
-                slot.k = t.filter.k
+                slot.fuse = t.filter.fuse
+                if slot.fuse.width:
+                    self.c.fused = True
+                else:
+                    slot.n_blocks = t.filter.n_blocks
+                    slot.k = t.filter.k
 
     def __dealloc__(self):
         cdef int i

@@ -1,5 +1,6 @@
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -8,7 +9,7 @@ from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, expiry_o
 from lsmkv_ext.filter.kernel cimport filter_probe
 from lsmkv_ext.filter.prefix cimport filter_prefix_hash
 from lsmkv_ext.memtable.arena cimport ArenaChunk
-from lsmkv_ext.memtable.memtable cimport mem_covering_span, mem_order
+from lsmkv_ext.memtable.memtable cimport mem_covering_span, mem_order, mem_order_short
 from lsmkv_ext.memtable.order cimport mem_order_release
 from lsmkv_ext.memtable.tombstones cimport Span
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
@@ -63,7 +64,7 @@ cdef enum:
     SHORT_SCAN = 64             # and beyond it only after this many items
     LARGEST_CHUNK = 512
     FIRST_BYTES = 1600          # of the first chunk's buffer
-    OFF_GIL = 64                # chunks from this size on are filled without the GIL
+    OFF_GIL = LARGEST_CHUNK     # chunks from this size on are filled without the GIL
     CHUNK_BYTES = 256 << 10
     SKIP_EVERY = 8              # dead entries between attempts to skip
     # where a chunk starts
@@ -275,10 +276,12 @@ cdef class Scan(Dependent):
 
     cdef int configure(self, start, stop, bint include_start, bint include_stop, prefix, bint want_value,
                        bint fill_cache) except -1:
+        cdef bytes common
         self.prefix = optional_bytes(prefix)
         self.set_bounds(optional_bytes(start), optional_bytes(stop), include_start, include_stop)
-        if self.prefix is None:
-            self.prefix = self.common_prefix()
+        common = self.common_prefix()
+        if self.prefix is None or (common is not None and len(common) > len(self.prefix)):
+            self.prefix = common
         self.c.want_value = want_value
         self.c.chunk_limit = FIRST_CHUNK
         self.c.rc.fill_cache = fill_cache
@@ -337,6 +340,8 @@ cdef class Scan(Dependent):
             return None
         while n < lower.n and n < upper.n and lower.key[n] == upper.key[n]:
             n += 1
+        if n < lower.n and n + 1 == upper.n and not upper.inclusive and <uint8_t>upper.key[n] - <uint8_t>lower.key[n] == 1:
+            n += 1                      # the stop is the first key beyond this prefix
         return lower.key[:n] if n else None
 
     cdef int add_tables(self) except -1:
@@ -391,17 +396,18 @@ cdef class Scan(Dependent):
         cdef int i
         cdef ArenaChunk* chunk
         cdef uint64_t offset
-        cdef MemOrder* order
+        cdef MemOrder* order = NULL
         for i in range(v.n_memtables):
-            if v.memtables[i].n_entries == 0:
+            if lsm_load64(&v.memtables[i].n_entries) == 0:
                 continue
             chunk = <ArenaChunk*>lsm_load_ptr(<void**>&v.memtables[i].last)
             offset = lsm_load64(<uint64_t*>&chunk.used)
-            # In flight: a close waits, or it would release a half-made scan.
-            self.handle.inflight += 1
-            with nogil:
-                order = mem_order(v.memtables[i], chunk, offset)
-            self.handle.inflight -= 1
+            if not mem_order_short(v.memtables[i], chunk, offset, &order):
+                # In flight: a close waits, or it would release a half-made scan.
+                self.handle.inflight += 1
+                with nogil:
+                    order = mem_order(v.memtables[i], chunk, offset)
+                self.handle.inflight -= 1
             if order == NULL:
                 raise MemoryError("memtable order")
             self.orders[self.n_orders] = order

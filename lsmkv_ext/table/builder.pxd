@@ -6,6 +6,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from lsmkv_ext.block.builder cimport BlockBuilder
+from lsmkv_ext.filter.prefix cimport FILTER_MAX_PREFIXES
 from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.format cimport Footer, RangeTombstone
@@ -17,8 +18,9 @@ ctypedef struct BuilderOptions:
     uint64_t seed                  # of the hashes passed to builder_add
     uint32_t block_size            # raw bytes after which a block is cut; 0 = default
     uint32_t restart_interval      # 1..64, rounded down to a power of two; 0 = default
-    int compression                # 0 none, 1 lz4
+    int compression                # COMPRESSION_*
     uint32_t millibits             # filter bits per key x 1000; 0 = no filter
+    uint32_t milliwidth            # average width x 1000 of the fingerprints in fuse filters; 0 = Bloom filters
     uint32_t level                 # that the filter is built for
     bint verify_filter
     uint32_t prefix_kind, prefix_arg
@@ -43,8 +45,8 @@ ctypedef struct BuilderC:
     uint64_t pending_size          # of the frame of that block
     uint32_t pending_entries
     GrowBuf hashes                 # uint64_t each
-    uint64_t last_prefix_hash
-    bint has_prefix
+    uint64_t last_prefixes[FILTER_MAX_PREFIXES]   # hashes of the last key's
+    int n_last_prefixes
     GrowBuf tombstones             # range tombstones, encoded as in their section, in the order added
     size_t last_tombstone          # offset of the last one
     bint tombstones_unsorted       # they were not added in the order of the section
@@ -52,7 +54,7 @@ ctypedef struct BuilderC:
     TableMetaC meta                # counted as entries come; complete after builder_finish
     uint64_t key_bytes, value_bytes
     uint64_t n_blocks
-    uint64_t filter_blocks
+    uint64_t filter_blocks         # of a fuse filter the slots
     # stay readable after builder_finish
     uint64_t filter_build_ns, filter_verify_ns
 
@@ -75,7 +77,8 @@ cdef uint64_t builder_size(const BuilderC* b) noexcept nogil
 # long keys over blocks that compress to almost nothing, or a great many range tombstones.
 cdef uint64_t builder_padding(const BuilderC* b) noexcept nogil
 cdef void builder_drop_filter(BuilderC* b) noexcept nogil          # before builder_finish
-# Builds and verifies the filter; writes index, filter, range tombstones, properties, footer; fsync, close. *out owns its keys
+# Builds and verifies the filter: a Bloom filter if a fuse filter has too few keys or cannot be built.
+# Writes index, filter, range tombstones, properties, footer; fsync, close. *out owns its keys
 # (meta_free). On failure the file is removed and *out is empty.
 cdef int builder_finish(BuilderC* b, TableMetaC* out, Status* st) noexcept nogil
 cdef void builder_abandon(BuilderC* b) noexcept nogil              # close, unlink, free; safe on a zeroed struct

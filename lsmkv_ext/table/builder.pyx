@@ -13,15 +13,29 @@ from lsmkv_ext.block.builder cimport (
 from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW
 from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, EXPIRY_SIZE, expiry_of, expiry_size
 from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_k_for
-from lsmkv_ext.filter.format cimport filter_encode_header
-from lsmkv_ext.filter.kernel cimport FILTER_BLOCK_BYTES, FilterC, filter_add_many, filter_count_missing
-from lsmkv_ext.filter.prefix cimport filter_prefix_hash
+from lsmkv_ext.filter.format cimport FILTER_KIND_BLOCKED, FILTER_KIND_FUSE, filter_encode_header
+from lsmkv_ext.filter.fuse cimport (
+    FUSE_ATTEMPTS,
+    FUSE_BUILT,
+    FUSE_NO_MEMORY,
+    FuseGeometry,
+    fuse_build,
+    fuse_geometry,
+    fuse_min_keys,
+    fuse_width_between,
+    lsm_fuse_bytes,
+    lsm_fuse_slots,
+)
+from lsmkv_ext.filter.kernel cimport FilterC, filter_add_many, filter_count_missing, filter_size
+from lsmkv_ext.filter.prefix cimport FILTER_MAX_PREFIXES, filter_prefix_hashes
 from lsmkv_ext.limits cimport LARGE_VALUE, MAX_KEY, MAX_SEQ, MAX_VALUE
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.port.compression cimport COMPRESSION_LZ4, COMPRESSION_ZSTD
 from lsmkv_ext.port.growable cimport buf_append, buf_assign, buf_free, buf_reserve
-from lsmkv_ext.port.status cimport ST_OK, fail_argument, fail_corrupt, fail_memory
+from lsmkv_ext.port.status cimport ST_OK, fail_argument, fail_corrupt, fail_format, fail_memory
+from lsmkv_ext.port.zstd cimport zstd_missing, zstd_ready
 from lsmkv_ext.table.format cimport (
     FILTER_ALIGN,
     FOOTER_SIZE,
@@ -107,6 +121,8 @@ cdef void _free(BuilderC* b) noexcept nogil:
 cdef int builder_open(BuilderC* b, const char* path, const BuilderOptions* o, Status* st) noexcept nogil:
     memset(b, 0, sizeof(BuilderC))
     b.out.fd = -1
+    if o.compression == COMPRESSION_ZSTD and not zstd_ready():
+        return fail_format(st, zstd_missing(), o.number)
     b.o = o[0]
     if b.o.block_size == 0:
         b.o.block_size = DEFAULT_BLOCK_SIZE
@@ -221,21 +237,24 @@ cdef int _write_large_entry(BuilderC* b, const char* key, size_t klen, const cha
 # --- entries ---------------------------------------------------------------------------------------------------------
 
 cdef int builder_add_hash(BuilderC* b, const char* key, size_t klen, uint64_t hash, Status* st) noexcept nogil:
-    cdef int has = 0
-    cdef uint64_t prefix
     if b.o.millibits == 0:
         return ST_OK
     if buf_append(&b.hashes, &hash, 8) != 0:
         return fail_memory(st, "hashes of a filter")
-    if b.o.prefix_kind == 0:
-        return ST_OK
-    prefix = filter_prefix_hash(b.o.prefix_kind, b.o.prefix_arg, key, klen, b.o.seed, &has)
-    if not has or (b.has_prefix and prefix == b.last_prefix_hash):
-        return ST_OK
-    b.has_prefix = 1
-    b.last_prefix_hash = prefix
-    if buf_append(&b.hashes, &prefix, 8) != 0:
-        return fail_memory(st, "hashes of a filter")
+    return _add_prefixes(b, key, klen, st) if b.o.prefix_kind else ST_OK
+
+
+cdef int _add_prefixes(BuilderC* b, const char* key, size_t klen, Status* st) noexcept nogil:
+    """Adds the hashes of the key's prefixes that the last key did not have."""
+    cdef uint64_t prefixes[FILTER_MAX_PREFIXES]
+    cdef int n = filter_prefix_hashes(b.o.prefix_kind, b.o.prefix_arg, key, klen, b.o.seed, prefixes)
+    cdef int i
+    for i in range(n):
+        if i >= b.n_last_prefixes or prefixes[i] != b.last_prefixes[i]:
+            if buf_append(&b.hashes, &prefixes[i], 8) != 0:
+                return fail_memory(st, "hashes of a filter")
+            b.last_prefixes[i] = prefixes[i]
+    b.n_last_prefixes = max(n, b.n_last_prefixes)
     return ST_OK
 
 
@@ -406,25 +425,66 @@ cdef int _write_tombstones(BuilderC* b, Status* st) noexcept nogil:
 
 # --- filter ----------------------------------------------------------------------------------------------------------
 
-cdef int _build_filter(BuilderC* b, FilterC* f, void** alloc, Status* st) noexcept nogil:
-    """Builds the bits in *alloc (64-byte aligned at f.bits) and verifies that every hash passes."""
-    cdef size_t n = b.hashes.len // 8
-    cdef const uint64_t* hashes = <const uint64_t*>b.hashes.data
-    cdef uint64_t start = lsm_now_ns()
-    f.n_keys = n
-    f.n_blocks = filter_blocks_for(n, b.o.millibits)
-    f.k = filter_k_for(b.o.millibits)
-    f.millibits = b.o.millibits
-    alloc[0] = lsm_alloc((f.n_blocks + 1) * FILTER_BLOCK_BYTES)
+cdef int _allocate_bits(FilterC* f, uint64_t size, void** alloc, Status* st) noexcept nogil:
+    """Zeroes `size` bytes at f.bits, 64-byte aligned in *alloc."""
+    alloc[0] = lsm_alloc(size + FILTER_ALIGN)
     if alloc[0] == NULL:
         return fail_memory(st, "filter")
-    memset(alloc[0], 0, (f.n_blocks + 1) * FILTER_BLOCK_BYTES)
+    memset(alloc[0], 0, size + FILTER_ALIGN)
     f.bits = <const uint8_t*>((<size_t>alloc[0] + FILTER_ALIGN - 1) & ~<size_t>(FILTER_ALIGN - 1))
-    filter_add_many(<uint8_t*>f.bits, f.n_blocks, f.k, hashes, n)
+    return ST_OK
+
+
+cdef int _build_bloom(BuilderC* b, FilterC* f, void** alloc, Status* st) noexcept nogil:
+    cdef int code
+    f.n_keys = b.hashes.len // 8
+    f.n_blocks = filter_blocks_for(f.n_keys, b.o.millibits)
+    f.k = filter_k_for(b.o.millibits)
+    code = _allocate_bits(f, filter_size(f), alloc, st)
+    if code == ST_OK:
+        filter_add_many(<uint8_t*>f.bits, f.n_blocks, f.k, <const uint64_t*>b.hashes.data, f.n_keys)
+    return code
+
+
+cdef int _build_fuse(BuilderC* b, FilterC* f, uint32_t width, void** alloc, Status* st) noexcept nogil:
+    """Leaves f.fuse empty if every attempt fails. Repeated hashes are gone afterwards."""
+    cdef FuseGeometry g
+    cdef size_t n = b.hashes.len // 8
+    cdef int code
+    fuse_geometry(n, width, &g)
+    code = _allocate_bits(f, lsm_fuse_bytes(&g), alloc, st)
+    if code != ST_OK:
+        return code
+    code = fuse_build(<uint64_t*>b.hashes.data, &n, FUSE_ATTEMPTS, &g, <uint8_t*>f.bits)
+    b.hashes.len = n * 8
+    if code == FUSE_NO_MEMORY:
+        return fail_memory(st, "fuse filter")
+    if code != FUSE_BUILT:
+        lsm_free(alloc[0])
+        alloc[0] = NULL
+        return ST_OK
+    f.fuse = g
+    f.n_keys = n
+    f.n_blocks = lsm_fuse_slots(&g)
+    f.k = width
+    return ST_OK
+
+
+cdef int _build_filter(BuilderC* b, FilterC* f, void** alloc, Status* st) noexcept nogil:
+    """Builds the bits in *alloc (64-byte aligned at f.bits) and verifies that every hash passes."""
+    cdef uint64_t start = lsm_now_ns()
+    cdef int code = ST_OK
+    f.millibits = b.o.millibits
+    if b.o.milliwidth and b.hashes.len // 8 >= fuse_min_keys():
+        code = _build_fuse(b, f, fuse_width_between(b.o.milliwidth, b.o.number), alloc, st)
+    if code == ST_OK and f.fuse.width == 0:
+        code = _build_bloom(b, f, alloc, st)
+    if code != ST_OK:
+        return code
     f.usable = 1
     b.filter_build_ns = lsm_now_ns() - start
     if b.o.verify_filter:
-        if filter_count_missing(f, hashes, n) != 0:
+        if filter_count_missing(f, <const uint64_t*>b.hashes.data, b.hashes.len // 8) != 0:
             return fail_corrupt(st, "a new filter denies a key it was built from", b.o.number, output_offset(&b.out))
         b.filter_verify_ns = lsm_now_ns() - start - b.filter_build_ns
     return ST_OK
@@ -444,7 +504,7 @@ cdef int _write_filter(BuilderC* b, Status* st) noexcept nogil:
         if code == ST_OK:
             code = output_emit_zeros(&b.out, -output_offset(&b.out) & (FILTER_ALIGN - 1), st)
     b.footer.filter.at = output_offset(&b.out)
-    b.footer.filter.size = f.n_blocks * FILTER_BLOCK_BYTES
+    b.footer.filter.size = filter_size(&f)
     if code == ST_OK:
         filter_encode_header(&f, b.footer.filter_header)
         if b.footer.filter.size:
@@ -454,6 +514,7 @@ cdef int _write_filter(BuilderC* b, Status* st) noexcept nogil:
     b.meta.filter_keys = f.n_keys
     b.meta.millibits = f.millibits
     b.meta.k = f.k
+    b.meta.filter_kind = FILTER_KIND_FUSE if f.fuse.width else FILTER_KIND_BLOCKED
     b.meta.filter_level = b.o.level
     b.filter_blocks = f.n_blocks
     return code
@@ -514,7 +575,7 @@ cdef int _encode_uses(const BuilderC* b, GrowBuf* out) noexcept nogil:
 cdef int _write_props(BuilderC* b, Status* st) noexcept nogil:
     cdef Properties props
     cdef GrowBuf raw, uses
-    cdef int code
+    cdef int code, codec
     memset(&raw, 0, sizeof(GrowBuf))
     memset(&uses, 0, sizeof(GrowBuf))
     if b.meta.min_seq > b.meta.max_seq:
@@ -527,10 +588,16 @@ cdef int _write_props(BuilderC* b, Status* st) noexcept nogil:
     if code != 0 or props_encode(&props, &raw) != 0:
         code = fail_memory(st, "properties")
     else:
-        code = output_emit_frame(&b.out, &raw, SECTION_PROPS, b.o.compression, &b.footer.props.size, st)
+        # Never with zstd: they tell a reader whether it needs zstd.
+        codec = min(b.o.compression, <int>COMPRESSION_LZ4)
+        code = output_emit_frame(&b.out, &raw, SECTION_PROPS, codec, &b.footer.props.size, st)
     buf_free(&raw)
     buf_free(&uses)
     return code
+
+
+cdef bint _needs_version_2(const BuilderC* b) noexcept nogil:
+    return b.o.keyspace or b.meta.expiring or b.meta.values.len or b.o.compression == COMPRESSION_ZSTD
 
 
 cdef int _write_tail(BuilderC* b, Status* st) noexcept nogil:
@@ -547,7 +614,7 @@ cdef int _write_tail(BuilderC* b, Status* st) noexcept nogil:
         code = _write_props(b, st)
     if code != ST_OK:
         return code
-    b.footer.version = 2 if b.o.keyspace or b.meta.expiring or b.meta.values.len else 1
+    b.footer.version = 2 if _needs_version_2(b) else 1
     footer_encode(&b.footer, footer)
     return output_emit(&b.out, footer, FOOTER_SIZE, st)
 

@@ -17,13 +17,13 @@ from lsmkv_ext.limits cimport MAX_KEY
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.coding cimport get_varint, put_u32
 from lsmkv_ext.port.growable cimport GrowBuf
+from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.meta cimport ValueUse
 
 cdef enum:
     FRAME_TRAILER = 9
     FRAME_STORED = 0
-    FRAME_LZ4 = 1
-    FRAME_LZ4_MAX_RAW = 48 << 20   # larger frames are stored: a few hostile bytes must not claim a gigabyte
+    FRAME_ZSTD = 2                 # only in tables of version 2 whose properties say so; never the frame of the properties
     FOOTER_SIZE = 160
     LATEST_TABLE_VERSION = 2
     FOOTER_FILTER_HEADER = 64      # the filter's header comes first; with a checksum of its own, so the filter can fail open
@@ -82,7 +82,7 @@ ctypedef struct Frame:             # a checked frame
     const char* payload            # borrowed
     size_t payload_len
     uint32_t raw_size
-    int compression
+    int compression                # COMPRESSION_*
 
 
 cdef inline uint64_t section_seed(int section, uint64_t offset) noexcept nogil:
@@ -99,10 +99,11 @@ cdef inline void frame_seal(char* payload, size_t n, uint32_t raw_size, uint8_t 
 
 # Writes the trailer of an uncompressed frame after rest[:n]; the payload is front[:front_len] + rest[:n]. -1: out of memory.
 cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_t n, int section, uint64_t offset) noexcept nogil
-# Checks frame[:n], trailer included: checksum and sizes. Returns NULL, or what is wrong; out.raw_size is then safe to allocate.
-cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t offset, Frame* out) noexcept nogil
-# Decompresses or copies into `raw` (raw_size bytes). Returns NULL, or what is wrong.
-cdef const char* frame_unpack(const Frame* f, char* raw) noexcept nogil
+# Checks frame[:n], trailer included: checksum and sizes. Returns NULL and out.raw_size is safe to allocate, or what is wrong.
+# `zstd`: whether the frame may be FRAME_ZSTD.
+cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t offset, bint zstd, Frame* out) noexcept nogil
+# Decompresses or copies into `raw` (raw_size bytes). *st is as `decompress` says (port/compression).
+cdef int frame_unpack(const Frame* f, char* raw, uint64_t number, uint64_t offset, Status* st) noexcept nogil
 
 
 # --- footer ----------------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@ from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
-from lsmkv_ext.port.codecs cimport lz4_decompress, xxh3_pair
+from lsmkv_ext.port.codecs cimport xxh3_pair
 from lsmkv_ext.port.coding cimport get_u32, get_u64, put_u64, put_varint
 from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.port.compression cimport COMPRESSION_LZ4, compressed_check, decompress
 from lsmkv_ext.port.growable cimport buf_append, buf_free, buf_reserve
+from lsmkv_ext.port.status cimport ST_OK
 from lsmkv_ext.values.format cimport VALUE_LOG_HEAD
 
 cdef enum:
@@ -33,7 +35,7 @@ cdef int frame_seal_split(const char* front, size_t front_len, char* rest, size_
     return 0
 
 
-cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t offset, Frame* out) noexcept nogil:
+cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t offset, bint zstd, Frame* out) noexcept nogil:
     if n < FRAME_TRAILER or get_u32(frame + n - 4) != <uint32_t>xxh3(frame, n - 4, section_seed(section, offset)):
         return "checksum mismatch"
     out.payload = frame
@@ -42,19 +44,16 @@ cdef const char* frame_check(const char* frame, size_t n, int section, uint64_t 
     out.compression = <uint8_t>frame[out.payload_len + 4]
     if out.compression == FRAME_STORED and out.raw_size == out.payload_len:
         return NULL
-    # LZ4 cannot expand by more than 255.
-    if (out.compression == FRAME_LZ4 and out.raw_size <= FRAME_LZ4_MAX_RAW
-            and out.raw_size <= 255 * <uint64_t>out.payload_len):
-        return NULL
+    if out.compression == COMPRESSION_LZ4 or (out.compression == FRAME_ZSTD and zstd):
+        return compressed_check(out.compression, frame, out.payload_len, out.raw_size)
     return "impossible size or unknown compression"
 
 
-cdef const char* frame_unpack(const Frame* f, char* raw) noexcept nogil:
-    if f.compression == FRAME_STORED:
-        memcpy(raw, f.payload, f.raw_size)
-    elif lz4_decompress(f.payload, raw, <int>f.payload_len, <int>f.raw_size) != <int>f.raw_size:
-        return "decompression failed"
-    return NULL
+cdef int frame_unpack(const Frame* f, char* raw, uint64_t number, uint64_t offset, Status* st) noexcept nogil:
+    if f.compression != FRAME_STORED:
+        return decompress(f.compression, f.payload, f.payload_len, raw, f.raw_size, number, offset, st)
+    memcpy(raw, f.payload, f.raw_size)
+    return ST_OK
 
 
 # --- footer ----------------------------------------------------------------------------------------------------------

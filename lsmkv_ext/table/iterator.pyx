@@ -101,6 +101,9 @@ cdef int _read_ahead(TableIter* it, uint32_t i, bint backward) noexcept nogil:
     if code == ST_OK:
         it.ahead_at = at
         it.ahead.len = end - at
+    if not it.rc.compaction:
+        # A scan may end any time: it reads no more in advance than it has read so far.
+        it.window = min(2 * it.window, <uint64_t>WINDOW_MAX)
     return code
 
 
@@ -150,7 +153,7 @@ cdef int _enter(TableIter* it, uint32_t i, bint backward) noexcept nogil:
     elif it.rc.scan and (it.index + 1 == i or i + 1 == it.index):
         it.in_sequence += 1
         if it.in_sequence >= SHORT_WALK:
-            it.window = min(max(2 * it.window, <uint64_t>WINDOW_FIRST), <uint64_t>WINDOW_MAX)
+            it.window = max(it.window, <uint64_t>WINDOW_FIRST)
     else:
         it.window = 0
         it.in_sequence = 0

@@ -27,12 +27,14 @@ ctypedef struct TableMetaC:        # zeroed = an empty table
     uint64_t data_bytes, index_bytes, filter_bytes
     uint64_t filter_keys           # keys and prefixes added
     uint32_t millibits             # filter bits per key x 1000
-    uint32_t k
+    uint32_t k                     # bits set per key, or the width of a fingerprint
+    uint32_t filter_kind           # FILTER_KIND_BLOCKED, also without a filter, or FILTER_KIND_FUSE
     uint32_t filter_level          # the level the filter was built for
     GrowBuf smallest               # over entries and range tombstones
     GrowBuf largest
     bint largest_exclusive         # largest is the stop of a range tombstone, not a key
     GrowBuf values                 # ValueUse each, by number
+    uint64_t own_log               # number of the value log that an ingested table brought along; 0: none
 
 cdef object meta_object(const TableMetaC* m)               # a TableMeta
 cdef void meta_free(TableMetaC* m) noexcept nogil

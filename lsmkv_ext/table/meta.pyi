@@ -38,12 +38,14 @@ class TableMeta:
     filter_keys: int = 0
     millibits: int = 0
     k: int = 0
+    filter_kind: int = 1
     filter_level: int = 0
     expiring: int = 0
     min_expiry: int = 0
     max_expiry: int = 0
     expiring_bytes: int = 0
     value_logs: tuple[ValueLogUse, ...] = ()
+    own_log: int = 0
     def __post_init__(self) -> None: ...
     def overlaps(self, other: KeyRange | TableMeta) -> bool: ...
     def expired(self, now: int) -> int: ...

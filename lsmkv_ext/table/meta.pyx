@@ -73,13 +73,15 @@ class TableMeta:
     filter_bytes: int = 0
     filter_keys: int = 0
     millibits: int = 0  # filter bits per key x 1000
-    k: int = 0
+    k: int = 0  # bits set per key; of a fuse filter the width of a fingerprint
+    filter_kind: int = 1  # 1 Bloom or no filter, 2 fuse
     filter_level: int = 0  # the level the filter was built for
     expiring: int = 0  # entries with an expiry; 0: the next three are 0 too
     min_expiry: int = 0
     max_expiry: int = 0
     expiring_bytes: int = 0  # keys and values of these
     value_logs: tuple[ValueLogUse, ...] = ()  # that it points into, by number
+    own_log: int = 0  # not 0: pointers with the number 0 mean this value log (ingested tables)
 
     def __post_init__(self):
         if self.smallest > self.largest:
@@ -131,12 +133,14 @@ cdef object meta_object(const TableMetaC* m):
         filter_keys=m.filter_keys,
         millibits=m.millibits,
         k=m.k,
+        filter_kind=m.filter_kind,
         filter_level=m.filter_level,
         expiring=m.expiring,
         min_expiry=m.min_expiry,
         max_expiry=m.max_expiry,
         expiring_bytes=m.expiring_bytes,
         value_logs=uses_object(m),
+        own_log=m.own_log,
     )
 
 

@@ -8,7 +8,8 @@ from lsmkv_ext.cache.fd_cache cimport FdCacheC
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.table.reader cimport TableC
 
-# `path` is borrowed until table_close. `charge`: reserve the table's memory in the cache's budget. On failure *t is closed.
+# `path` is borrowed until table_close. `charge`: reserve the table's memory in the cache's budget. `own_log`: the value log of an
+# ingested table, whose pointers and properties then have its number; 0: they keep the 0. On failure *t is closed.
 cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_t number, uint64_t global_seq,
-                    bint charge, Status* st) noexcept nogil
+                    uint64_t own_log, bint charge, Status* st) noexcept nogil
 cdef void table_close(TableC* t) noexcept nogil            # GIL held, if blocks may be cached; handle.fd is -1 if never opened

@@ -13,6 +13,8 @@ from lsmkv_ext.port.file cimport ERR_NOT_REGULAR, OPEN_READ, file_close, file_op
 from lsmkv_ext.port.page_run cimport page_run_alloc, page_run_free
 from lsmkv_ext.port.pages cimport lsm_madvise_huge_within
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, fail_format, fail_io, fail_memory
+from lsmkv_ext.port.zstd cimport zstd_missing, zstd_ready
+from lsmkv_ext.table.absent_keys cimport absent_keys_bytes, absent_keys_free
 from lsmkv_ext.table.format cimport (
     FOOTER_SIZE,
     FRAME_STORED,
@@ -52,7 +54,7 @@ from lsmkv_ext.table.format cimport (
     use_decode,
 )
 from lsmkv_ext.table.meta cimport ValueUse
-from lsmkv_ext.table.reader cimport INDEX_FANOUT, INDEX_MAX_LEVELS, table_pread
+from lsmkv_ext.table.reader cimport INDEX_FANOUT, INDEX_MAX_LEVELS, table_pread, table_uses_zstd
 from lsmkv_ext.table.tombstones cimport tombstones_check, tombstones_pack
 
 
@@ -98,7 +100,8 @@ cdef int _read_section(TableC* t, const Section* s, int section, char** raw, siz
         return st.code
     code = table_pread(t, frame, s.size, s.at, st)
     if code == ST_OK:
-        problem = frame_check(frame, s.size, section, s.at, &f)
+        # False for the properties themselves, which are not read yet.
+        problem = frame_check(frame, s.size, section, s.at, table_uses_zstd(t), &f)
         if problem == NULL:
             raw_len[0] = f.raw_size
             if f.compression == FRAME_STORED:
@@ -108,7 +111,7 @@ cdef int _read_section(TableC* t, const Section* s, int section, char** raw, siz
             if raw[0] == NULL:
                 code = st.code
             else:
-                problem = frame_unpack(&f, raw[0])
+                code = frame_unpack(&f, raw[0], t.number, s.at, st)
     if problem != NULL:
         code = fail_corrupt(st, problem, t.number, s.at)
     _release(t, frame, s.size)
@@ -158,7 +161,7 @@ cdef int _decode_uses(TableC* t, Status* st) noexcept nogil:
     cdef const char* end = p + t.props.value_logs_len
     cdef size_t n = 0
     if t.props.value_logs_len == 0:
-        return ST_OK
+        return _name_own_log(t, st)
     t.uses = <ValueUse*>_allocate(t, (t.props.value_logs_len // MIN_USE + 1) * sizeof(ValueUse), st)
     if t.uses == NULL:
         return st.code
@@ -168,7 +171,23 @@ cdef int _decode_uses(TableC* t, Status* st) noexcept nogil:
             return fail_corrupt(st, "malformed list of value logs", t.number, t.footer.props.at)
         n += 1
     t.n_uses = n
+    return _name_own_log(t, st)
+
+
+cdef int _name_own_log(TableC* t, Status* st) noexcept nogil:
+    """Gives the value log of an ingested table its number."""
+    if t.own_log == 0:
+        return ST_OK
+    if t.n_uses != 1 or t.uses[0].number != 0:
+        return fail_corrupt(st, "the table has no value log of its own", t.number, t.footer.props.at)
+    t.uses[0].number = t.own_log
     return ST_OK
+
+
+cdef int _require_zstd(TableC* t, Status* st) noexcept nogil:
+    if t.footer.version == 1:
+        return fail_corrupt(st, "zstd in a table of version 1", t.number, t.footer.props.at)
+    return ST_OK if zstd_ready() else fail_format(st, zstd_missing(), t.number)
 
 
 cdef int _read_props(TableC* t, Status* st) noexcept nogil:
@@ -187,6 +206,8 @@ cdef int _read_props(TableC* t, Status* st) noexcept nogil:
         return fail_corrupt(st, "properties contradict each other about the keyspace", t.number, t.footer.props.at)
     if not _expiries_fit(t):
         return fail_corrupt(st, "properties contradict each other about expiries", t.number, t.footer.props.at)
+    if table_uses_zstd(t) and _require_zstd(t, st) != ST_OK:
+        return st.code
     if _decode_uses(t, st) != ST_OK:
         return st.code
     n_blocks = numbers[PROP_N_BLOCKS]
@@ -425,7 +446,7 @@ cdef int _open_file(TableC* t, Status* st) noexcept nogil:
 
 
 cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_t number, uint64_t global_seq,
-                    bint charge, Status* st) noexcept nogil:
+                    uint64_t own_log, bint charge, Status* st) noexcept nogil:
     cdef int code
     memset(t, 0, sizeof(TableC))
     t.handle.path = path
@@ -434,6 +455,7 @@ cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_
     t.fds = fds
     t.number = number
     t.global_seq = global_seq
+    t.own_log = own_log
     t.memory = sizeof(TableC)
     code = _open_file(t, st)
     t.room = t.file_size + OPEN_ALLOWANCE
@@ -459,7 +481,8 @@ cdef int table_open(TableC* t, char* path, CacheC* cache, FdCacheC* fds, uint64_
 cdef void table_close(TableC* t) noexcept nogil:
     cdef uint32_t i
     if t.charged:
-        cache_release(t.cache, t.memory)
+        cache_release(t.cache, t.memory + absent_keys_bytes(&t.absent))
+    absent_keys_free(t.absent)
     if t.blocks != NULL and t.cache != NULL:
         cache_remove(t.cache, t.blocks, t.n_blocks)
     if t.fds != NULL:

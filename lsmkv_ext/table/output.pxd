@@ -5,6 +5,7 @@
 
 from libc.stdint cimport uint64_t
 
+from lsmkv_ext.port.compression cimport Compressor
 from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.port.status cimport Status
 
@@ -13,6 +14,7 @@ ctypedef struct TableOutput:
     int fd
     GrowBuf buf                    # bytes not yet written
     GrowBuf packed                 # compression output
+    Compressor compressor
     uint64_t written               # bytes handed to write(2)
     uint64_t started               # of these, bytes whose write-back was started
 
@@ -20,7 +22,8 @@ cdef int output_open(TableOutput* o, const char* path, Status* st) noexcept nogi
 cdef int output_emit(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil
 # Bypasses the buffer, for large pieces.
 cdef int output_emit_direct(TableOutput* o, const char* p, size_t n, Status* st) noexcept nogil
-# Writes `raw` as a framed section, compressed if requested and if that saves a sixteenth. *size includes the trailer.
+# Writes `raw` as a framed section, compressed if requested (COMPRESSION_*) and if that saves a sixteenth. *size includes the
+# trailer. What zstd compresses beyond its bound is compressed with LZ4.
 cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int section, int compression, uint64_t* size, Status* st) noexcept nogil
 cdef int output_emit_zeros(TableOutput* o, uint64_t n, Status* st) noexcept nogil
 cdef int output_close(TableOutput* o, Status* st) noexcept nogil

@@ -3,11 +3,19 @@ from libc.string cimport memcpy, memset, strlen
 
 from lsmkv_ext.block.memory cimport BLOCK_MAX_RAW
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
-from lsmkv_ext.port.codecs cimport lz4_bound, lz4_compress
+from lsmkv_ext.port.compression cimport (
+    COMPRESS_BEYOND_RATIO,
+    COMPRESS_NO_MEMORY,
+    COMPRESSION_LZ4,
+    COMPRESSION_MAX_RAW,
+    compress,
+    compressed_bound,
+    compressor_free,
+)
 from lsmkv_ext.port.file cimport OPEN_CREATE, file_close, file_open, file_sync, file_write
 from lsmkv_ext.port.growable cimport buf_append, buf_free, buf_reserve
 from lsmkv_ext.port.status cimport ST_OK, fail_argument, fail_io, fail_memory
-from lsmkv_ext.table.format cimport FRAME_LZ4, FRAME_LZ4_MAX_RAW, FRAME_STORED, FRAME_TRAILER, frame_seal
+from lsmkv_ext.table.format cimport FRAME_STORED, FRAME_TRAILER, frame_seal
 
 cdef extern from * nogil:
     """
@@ -51,6 +59,7 @@ cdef int output_open(TableOutput* o, const char* path, Status* st) noexcept nogi
 cdef void output_free(TableOutput* o) noexcept nogil:
     buf_free(&o.buf)
     buf_free(&o.packed)
+    compressor_free(&o.compressor)
     lsm_free(o.path)
     o.path = NULL
     o.fd = -1
@@ -102,20 +111,35 @@ cdef int output_emit(TableOutput* o, const char* p, size_t n, Status* st) noexce
     return ST_OK
 
 
+cdef int _pack(TableOutput* o, const GrowBuf* raw, uint8_t* compression) noexcept nogil:
+    """Compresses `raw` to o.packed. Returns the bytes, 0 if that saves too little, or COMPRESS_*. May change the codec."""
+    cdef int n = <int>raw.len
+    cdef int packed
+    if buf_reserve(&o.packed, compressed_bound(n) + FRAME_TRAILER) != 0:
+        return COMPRESS_NO_MEMORY
+    packed = compress(&o.compressor, compression[0], raw.data, n, o.packed.data, n - n // 16)
+    if packed == COMPRESS_BEYOND_RATIO:
+        compression[0] = COMPRESSION_LZ4
+        packed = compress(&o.compressor, COMPRESSION_LZ4, raw.data, n, o.packed.data, n - n // 16)
+    return packed
+
+
 cdef int output_emit_frame(TableOutput* o, GrowBuf* raw, int section, int compression, uint64_t* size, Status* st) noexcept nogil:
     cdef GrowBuf* payload = raw
     cdef uint8_t used = FRAME_STORED
+    cdef uint8_t codec
     cdef size_t n = raw.len
     cdef int packed
     if n > BLOCK_MAX_RAW:
         return fail_argument(st, "table section too large")
-    if compression == FRAME_LZ4 and 0 < n <= FRAME_LZ4_MAX_RAW:
-        if buf_reserve(&o.packed, lz4_bound(<int>n) + FRAME_TRAILER) != 0:
+    if compression and 0 < n <= COMPRESSION_MAX_RAW:
+        codec = <uint8_t>compression
+        packed = _pack(o, raw, &codec)
+        if packed == COMPRESS_NO_MEMORY:
             return fail_memory(st, "compression buffer")
-        packed = lz4_compress(raw.data, o.packed.data, <int>n, lz4_bound(<int>n))
-        if packed > 0 and <size_t>packed < n - n // 16:
+        if packed > 0:
             payload = &o.packed
-            used = FRAME_LZ4
+            used = codec
             n = <size_t>packed
     if buf_reserve(raw, FRAME_TRAILER) != 0:
         return fail_memory(st, "block trailer")

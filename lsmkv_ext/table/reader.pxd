@@ -1,8 +1,8 @@
 # An open table: its decoded index with pointers to cached blocks, and its resident filter. Finds, reads and decodes blocks; looks
 # up keys. table/open.pxd opens it.
 #
-# A TableC is immutable after open except for the cached block pointers, the descriptor and the hints. The Python class Table owns
-# it; nogil code borrows the pointer while a caller (a read state, a job, an iterator) holds the object.
+# A TableC is immutable after open except for the cached block pointers, the absent keys, the descriptor and the hints. The Python
+# class Table owns it; nogil code borrows the pointer while a caller (a read state, a job, an iterator) holds the object.
 # GIL-protected: unpinned blocks in `blocks`. A reader that holds the GIL may use them until it releases the GIL; a reader
 # without the GIL pins a block under the cache's lock.
 #
@@ -19,13 +19,15 @@ from lsmkv_ext.cache.fd_cache cimport FdCacheC, FdHandle
 from lsmkv_ext.filter.kernel cimport FilterC
 from lsmkv_ext.port.atomics cimport lsm_fetch_add32, lsm_load_ptr, lsm_prefetch
 from lsmkv_ext.port.compare cimport lsm_compare
+from lsmkv_ext.port.compression cimport COMPRESSION_ZSTD
 from lsmkv_ext.port.status cimport Status
-from lsmkv_ext.table.format cimport Footer, Properties
+from lsmkv_ext.table.absent_keys cimport AbsentKeys
+from lsmkv_ext.table.format cimport PROP_COMPRESSION, Footer, Properties
 from lsmkv_ext.table.meta cimport ValueUse
 from lsmkv_ext.table.tombstones cimport Tombstones
 
 ctypedef struct ReadContext:       # one per operation: how to read, and counters of the reads. Zero it, then set.
-    bint gil_held                  # the caller holds the GIL; disk reads release it
+    bint gil_held                  # the caller holds the GIL; reads that wait for the disk release it
     bint fill_cache
     bint scan                      # new blocks go to probation; TableIter reads ahead
     bint compaction                # TableIter: large reads that bypass the cache
@@ -46,6 +48,7 @@ ctypedef struct TableC:
     uint64_t max_prefix            # of the last separator
     size_t common_len              # bytes shared by all separators; the 8-byte prefixes start after them
     char* common                   # owned
+    AbsentKeys* absent             # owned; atomic. NULL until a key passes the filter that the table does not have
     uint64_t* levels[INDEX_MAX_LEVELS]   # [0] one prefix per block, padded to INDEX_FANOUT; [l+1] last of each group
     BlockC** blocks                # owned array; cached block or NULL (acquire load)
     uint64_t* sep_at               # n_blocks + 1 offsets into seps: last key of block i <= separator i < first of i + 1
@@ -77,7 +80,13 @@ ctypedef struct TableC:
     Properties props
     ValueUse* uses                 # owned: the value logs that entries point into, by number
     size_t n_uses
+    uint64_t own_log               # of an ingested table: the value log that pointers with the number 0 mean; else 0
     char* props_bytes              # owned; the raw properties
+
+
+cdef inline bint table_uses_zstd(const TableC* t) noexcept nogil:
+    """Whether its frames may be FRAME_ZSTD; opening the table has made sure that zstd is there."""
+    return t.props.numbers[PROP_COMPRESSION] == COMPRESSION_ZSTD
 
 
 cdef inline bint table_ends_before(const TableC* t, const char* key, size_t klen) noexcept nogil:
@@ -122,11 +131,11 @@ cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
 
 # Reads n bytes of the file; a shorter file is ST_CORRUPT.
 cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil
-# The same, counted in rc; with rc.gil_held it releases the GIL meanwhile.
+# The same, counted in rc; with rc.gil_held it may release the GIL: it does if it would wait for the disk.
 cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil
 # Returns block i, pinned, from the cache or the disk.
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
-# The same from the disk, bypassing the cache: private and pinned. With rc.gil_held it releases the GIL meanwhile.
+# The same from the disk, bypassing the cache: private and pinned. With rc.gil_held it may release the GIL.
 cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
 # Decodes the frame of a block at `offset` of the file: checked, private, pinned. `pooled`: see block_alloc.
 cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, bint pooled, BlockC** out,

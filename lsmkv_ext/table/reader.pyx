@@ -1,13 +1,13 @@
 from libc.errno cimport ENOENT
 from libc.string cimport memcmp
 
-from lsmkv_ext.block.block cimport block_alloc, block_check, block_free, block_get
+from lsmkv_ext.block.block cimport block_alloc, block_check, block_free, block_get, block_number_pointers
 from lsmkv_ext.cache.block_cache cimport cache_drain, cache_insert, cache_touch, cache_unpin
-from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_release
-from lsmkv_ext.port.atomics cimport lsm_likely
+from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_note_read, fd_release
+from lsmkv_ext.port.atomics cimport lsm_likely, lsm_load32
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.compare cimport lsm_compare, lsm_prefix8
-from lsmkv_ext.port.file cimport file_pread
+from lsmkv_ext.port.file cimport file_pread, file_preadv_cached, iovec
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, fail_corrupt, fail_io, fail_memory
 from lsmkv_ext.table.format cimport FRAME_STORED, SECTION_DATA, Frame, frame_check, frame_unpack
 
@@ -29,6 +29,7 @@ cdef extern from * nogil:
 cdef enum:
     POOL_FROM = 4 << 20            # bytes cached before blocks come from the slab: fewer fit the processor's caches
     SCRATCH = 16384                # blocks up to this size are read onto the stack
+    SHORT_READ = 64 << 10          # bytes copied from the page cache with the GIL held
 
 
 # --- find a key's block ----------------------------------------------------------------------------------------------
@@ -106,13 +107,48 @@ cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st
     return ST_OK
 
 
-cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil:
-    cdef PyThreadState* ts = PyEval_SaveThread() if rc.gil_held else NULL
+cdef bint _pread_cached(TableC* t, char* buf, size_t n, uint64_t offset) noexcept nogil:
+    """Reads n bytes that are in the page cache, of a file that is open. False: nothing was read."""
+    cdef int fd = -1
+    cdef size_t got = 0
+    cdef iovec piece
+    if lsm_load32(&t.handle.fd) < 0 or (t.fds != NULL and fd_acquire(t.fds, &t.handle, &fd) != 0):
+        return False
+    piece.iov_base = buf
+    piece.iov_len = n
+    file_preadv_cached(fd if t.fds != NULL else t.handle.fd, &piece, 1, offset, &got)
+    if t.fds != NULL:
+        fd_release(t.fds, &t.handle)
+    return got == n
+
+
+cdef inline void _note_read(TableC* t, uint64_t n, uint64_t start, ReadContext* rc) noexcept nogil:
+    """After a read that began at `start`; before the thread waits for the GIL."""
+    cdef uint64_t ns = lsm_now_ns() - start
+    rc.disk_ns += ns
+    if t.fds != NULL:
+        fd_note_read(t.fds, n, ns)
+
+
+cdef int _pread(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil:
+    """Reads n bytes, with rc.gil_held without the GIL if that may wait for the disk. Beside a busy thread, getting the GIL back
+    takes a thousand times as long as copying a few pages."""
+    cdef PyThreadState* ts = NULL
     cdef uint64_t start = lsm_now_ns()
-    cdef int code = table_pread(t, buf, n, offset, st)
-    rc.disk_ns += lsm_now_ns() - start
-    if rc.gil_held:
+    cdef bint cached = rc.gil_held and n <= SHORT_READ and _pread_cached(t, buf, n, offset)
+    cdef int code = ST_OK
+    if rc.gil_held and not cached:
+        ts = PyEval_SaveThread()
+    if not cached:
+        code = table_pread(t, buf, n, offset, st)
+    _note_read(t, n, start, rc)
+    if ts != NULL:
         PyEval_RestoreThread(ts)
+    return code
+
+
+cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil:
+    cdef int code = _pread(t, buf, n, offset, rc, st)
     rc.disk_reads += 1
     rc.disk_bytes += n
     return code
@@ -127,26 +163,26 @@ cdef int _check_block(TableC* t, BlockC* b, uint64_t offset, BlockC** out, Statu
     if problem != NULL:
         block_free(b)
         return fail_corrupt(st, problem, t.number, offset)
+    if b.has_kinds and t.own_log:
+        block_number_pointers(b, t.own_log)
     out[0] = b
     return ST_OK
 
 
 cdef int _unpack_block(TableC* t, const Frame* f, uint64_t offset, bint pooled, BlockC** out, Status* st) noexcept nogil:
-    cdef const char* problem
     cdef BlockC* b = block_alloc(f.raw_size, pooled)
     if b == NULL:
         return fail_memory(st, "block")
-    problem = frame_unpack(f, b.data)
-    if problem != NULL:
+    if frame_unpack(f, b.data, t.number, offset, st) != ST_OK:
         block_free(b)
-        return fail_corrupt(st, problem, t.number, offset)
+        return st.code
     return _check_block(t, b, offset, out, st)
 
 
 cdef int table_decode_block(TableC* t, const char* frame, size_t n, uint64_t offset, bint pooled, BlockC** out,
                             Status* st) noexcept nogil:
     cdef Frame f
-    cdef const char* problem = frame_check(frame, n, SECTION_DATA, offset, &f)
+    cdef const char* problem = frame_check(frame, n, SECTION_DATA, offset, table_uses_zstd(t), &f)
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, offset)
     return _unpack_block(t, &f, offset, pooled, out, st)
@@ -167,7 +203,7 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
         return fail_memory(st, "block")
     code = table_pread(t, b.data, n, offset, st)
     if code == ST_OK:
-        problem = frame_check(b.data, n, SECTION_DATA, offset, &f)
+        problem = frame_check(b.data, n, SECTION_DATA, offset, table_uses_zstd(t), &f)
         if problem != NULL:
             code = fail_corrupt(st, problem, t.number, offset)
         elif f.compression == FRAME_STORED:
@@ -180,12 +216,16 @@ cdef int _read_large(TableC* t, size_t n, uint64_t offset, BlockC** out, Status*
     return code
 
 
-cdef int _read_small(TableC* t, size_t n, uint64_t offset, bint pooled, BlockC** out, Status* st) noexcept nogil:
+cdef int _read_small(TableC* t, size_t n, uint64_t offset, ReadContext* rc, BlockC** out, Status* st) noexcept nogil:
     cdef char scratch[SCRATCH]
-    cdef int code = table_pread(t, scratch, n, offset, st)
+    cdef uint64_t start
+    cdef int code = _pread(t, scratch, n, offset, rc, st)
     if code != ST_OK:
         return code
-    return table_decode_block(t, scratch, n, offset, pooled, out, st)
+    start = lsm_now_ns()
+    code = table_decode_block(t, scratch, n, offset, table_pools_block(t, rc), out, st)
+    rc.disk_ns += lsm_now_ns() - start
+    return code
 
 
 cdef inline void _prefetch_victim(const CacheC* c) noexcept nogil:
@@ -202,19 +242,19 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
     cdef size_t n = t.offsets[i + 1] - offset
     cdef uint64_t start
     cdef int code
-    if rc.gil_held:
-        if t.cache != NULL and rc.fill_cache:
-            _prefetch_victim(t.cache)
-        ts = PyEval_SaveThread()
-    # The GIL is released until the block is decoded.
-    start = lsm_now_ns()
+    if rc.gil_held and t.cache != NULL and rc.fill_cache:
+        _prefetch_victim(t.cache)
     if n <= SCRATCH:
-        code = _read_small(t, n, offset, table_pools_block(t, rc), out, st)
+        code = _read_small(t, n, offset, rc, out, st)
     else:
+        # Large blocks take long to decode, too.
+        if rc.gil_held:
+            ts = PyEval_SaveThread()
+        start = lsm_now_ns()
         code = _read_large(t, n, offset, out, st)
-    rc.disk_ns += lsm_now_ns() - start
-    if rc.gil_held:
-        PyEval_RestoreThread(ts)
+        _note_read(t, n, start, rc)
+        if ts != NULL:
+            PyEval_RestoreThread(ts)
     rc.disk_reads += 1
     rc.disk_bytes += n
     if code == ST_OK:

@@ -8,6 +8,7 @@ def rebuild_table_filter(
     out_path: str | os.PathLike[str],
     *,
     millibits: int,
+    milliwidth: int = 0,
     level: int = 0,
     number: int = 0,
     verify: bool = True,

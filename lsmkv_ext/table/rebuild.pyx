@@ -3,7 +3,7 @@ import time
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from lsmkv_ext.block.block cimport block_hash_keys
 from lsmkv_ext.block.iterator cimport (
@@ -58,7 +58,7 @@ from lsmkv_ext.table.format cimport (
     index_entry_decode,
 )
 from lsmkv_ext.table.meta cimport ValueUse, meta_free, meta_object
-from lsmkv_ext.table.reader cimport table_decode_block, table_pread, table_unpin
+from lsmkv_ext.table.reader cimport table_decode_block, table_pread, table_unpin, table_uses_zstd
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.table.tombstones cimport TombstoneWalk, tombstone_walk_init, tombstone_walk_next
 
@@ -66,7 +66,9 @@ cdef enum:
     READ_SIZE = 256 << 10          # stays in the processor's cache from read to hash to write
 
 ctypedef struct Copy:              # the state of one copy
-    GrowBuf chunk                  # file bytes
+    GrowBuf chunk                  # file bytes: a window, after the cut block in front of it
+    uint64_t at                    # file offset of the window
+    size_t cut                     # bytes of the cut block in front of the window
     GrowBuf separator
     GrowBuf key                    # room for a key
     GrowBuf index                  # the raw index, if no block is decoded: it has the number of entries of each
@@ -137,16 +139,14 @@ cdef int _load_index(TableC* t, Copy* c, Status* st) noexcept nogil:
     code = table_pread(t, c.chunk.data, t.footer.index.size, t.footer.index.at, st)
     if code != ST_OK:
         return code
-    problem = frame_check(c.chunk.data, t.footer.index.size, SECTION_INDEX, t.footer.index.at, &f)
-    if problem == NULL:
-        if buf_reserve(&c.index, <size_t>f.raw_size + 1) != 0:
-            return fail_memory(st, "index")
-        c.index.len = f.raw_size
-        c.index_next = c.index.data
-        problem = frame_unpack(&f, c.index.data)
+    problem = frame_check(c.chunk.data, t.footer.index.size, SECTION_INDEX, t.footer.index.at, table_uses_zstd(t), &f)
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, t.footer.index.at)
-    return ST_OK
+    if buf_reserve(&c.index, <size_t>f.raw_size + 1) != 0:
+        return fail_memory(st, "index")
+    c.index.len = f.raw_size
+    c.index_next = c.index.data
+    return frame_unpack(&f, c.index.data, t.number, t.footer.index.at, st)
 
 
 cdef int _check_block(TableC* t, uint32_t i, const char* frame, Copy* c, uint64_t* n_entries, Status* st) noexcept nogil:
@@ -158,30 +158,13 @@ cdef int _check_block(TableC* t, uint32_t i, const char* frame, Copy* c, uint64_
     if c.index_next == NULL:
         return fail_corrupt(st, "malformed index", t.number, t.footer.index.at)
     n_entries[0] = e.n_entries
-    problem = frame_check(frame, t.offsets[i + 1] - t.offsets[i], SECTION_DATA, t.offsets[i], &f)
+    problem = frame_check(frame, t.offsets[i + 1] - t.offsets[i], SECTION_DATA, t.offsets[i], table_uses_zstd(t), &f)
     if problem != NULL:
         return fail_corrupt(st, problem, t.number, t.offsets[i])
     return ST_OK
 
 
 # --- the copy --------------------------------------------------------------------------------------------------------
-
-cdef int _read_frames(TableC* t, uint32_t i, Copy* c, uint32_t* stop, Status* st) noexcept nogil:
-    """Reads the frames of the blocks [i, *stop)."""
-    cdef uint32_t upto = i + 1
-    cdef uint64_t n
-    cdef int code
-    while upto < t.n_blocks and t.offsets[upto + 1] - t.offsets[i] <= READ_SIZE:
-        upto += 1
-    n = t.offsets[upto] - t.offsets[i]
-    c.chunk.len = 0
-    if buf_reserve(&c.chunk, n) != 0:
-        return fail_memory(st, "copy buffer")
-    code = table_pread(t, c.chunk.data, n, t.offsets[i], st)
-    c.chunk.len = n
-    stop[0] = upto
-    return code
-
 
 cdef int _copy_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy* c, Status* st) noexcept nogil:
     cdef uint64_t n_entries = 0
@@ -199,21 +182,46 @@ cdef int _copy_block(TableC* t, uint32_t i, const char* frame, BuilderC* b, Copy
     return builder_add_block(b, t.offsets[i + 1] - t.offsets[i], n_entries, c.separator.data, c.separator.len, st)
 
 
-cdef int _copy_blocks(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
-    cdef uint32_t i = 0, stop = 0
-    cdef uint64_t start
-    cdef int code
-    while i < t.n_blocks:
-        start = t.offsets[i]
-        code = _read_frames(t, i, c, &stop, st)
-        while code == ST_OK and i < stop:
-            code = _copy_block(t, i, c.chunk.data + (t.offsets[i] - start), b, c, st)
-            i += 1
-        if code == ST_OK:
-            code = builder_add_frames(b, c.chunk.data, c.chunk.len, st)
-        if code != ST_OK:
-            return code
+cdef int _read_window(TableC* t, Copy* c, Status* st) noexcept nogil:
+    """Reads the next READ_SIZE bytes of data blocks behind the first bytes of a block that the last window cut."""
+    cdef uint64_t n = min(<uint64_t>READ_SIZE, t.offsets[t.n_blocks] - c.at)
+    c.chunk.len = c.cut
+    if buf_reserve(&c.chunk, n) != 0:
+        return fail_memory(st, "copy buffer")
+    c.chunk.len += n
+    return table_pread(t, c.chunk.data + c.cut, n, c.at, st)
+
+
+cdef int _copy_window(TableC* t, BuilderC* b, Copy* c, uint32_t* next, Status* st) noexcept nogil:
+    """Copies the window that was read, and the blocks that end in it. Whole windows are written at multiples of their size, which
+    the page cache takes in large folios."""
+    cdef uint64_t start = c.at - c.cut
+    cdef uint64_t stop = start + c.chunk.len
+    cdef uint32_t i = next[0]
+    cdef int code = ST_OK
+    while code == ST_OK and i < t.n_blocks and t.offsets[i + 1] <= stop:
+        code = _copy_block(t, i, c.chunk.data + (t.offsets[i] - start), b, c, st)
+        i += 1
+    if code == ST_OK:
+        code = builder_add_frames(b, c.chunk.data + c.cut, c.chunk.len - c.cut, st)
+    if code != ST_OK:
+        return code
+    c.at = stop
+    c.cut = stop - t.offsets[i]
+    memmove(c.chunk.data, c.chunk.data + (t.offsets[i] - start), c.cut)
+    next[0] = i
     return ST_OK
+
+
+cdef int _copy_blocks(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
+    cdef uint32_t i = 0
+    cdef int code = ST_OK
+    c.at = t.offsets[0] if t.n_blocks else 0
+    while code == ST_OK and i < t.n_blocks:
+        code = _read_window(t, c, st)
+        if code == ST_OK:
+            code = _copy_window(t, b, c, &i, st)
+    return code
 
 
 cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
@@ -233,7 +241,17 @@ cdef int _inherit(TableC* t, BuilderC* b, Status* st) noexcept nogil:
             or buf_assign(&b.last_key, t.largest, t.largest_len) != 0 \
             or buf_assign(&b.meta.values, t.uses, t.n_uses * sizeof(ValueUse)) != 0:
         return fail_memory(st, "key")
+    if t.own_log:
+        (<ValueUse*>b.meta.values.data).number = 0      # as in the pointers, which are copied
     return ST_OK
+
+
+cdef void _adopt_ingested(TableC* t, TableMetaC* out) noexcept nogil:
+    """What only the manifest knows of an ingested table."""
+    if t.global_seq:
+        out.global_seq = out.min_seq = out.max_seq = t.global_seq
+    if t.own_log:
+        out.own_log = (<ValueUse*>out.values.data).number = t.own_log
 
 
 cdef int _copy_all(TableC* t, BuilderC* b, Copy* c, Status* st) noexcept nogil:
@@ -277,15 +295,13 @@ cdef int rebuild_filter(TableC* t, const char* out_path, BuilderOptions* o, Buil
         builder_abandon(b)
         return code
     code = builder_finish(b, out, st)
-    if code == ST_OK and t.global_seq:
-        out.global_seq = t.global_seq
-        out.min_seq = t.global_seq
-        out.max_seq = t.global_seq
+    if code == ST_OK:
+        _adopt_ingested(t, out)
     return code
 
 
-def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, number=0, verify=True, prefix_kind=0,
-                         prefix_arg=0, keyspace=(0, b"")):
+def rebuild_table_filter(Table table not None, out_path, *, millibits, milliwidth=0, level=0, number=0, verify=True,
+                         prefix_kind=0, prefix_arg=0, keyspace=(0, b"")):
     """Writes the table's data blocks with another filter to `out_path`. Returns a dict like that of Job.run."""
     cdef BuilderOptions o
     cdef TableMetaC meta
@@ -298,6 +314,7 @@ def rebuild_table_filter(Table table not None, out_path, *, millibits, level=0, 
     cdef int code
     memset(&o, 0, sizeof(BuilderOptions))
     o.millibits = millibits
+    o.milliwidth = milliwidth
     o.level = level
     o.verify_filter = verify
     o.prefix_kind = prefix_kind

@@ -1,8 +1,10 @@
 """Reads a table file outside a database."""
 
+import os
+
 from lsmkv_ext.cache.block_cache import BlockCache
 from lsmkv_ext.errors import ClosedError
-from lsmkv_ext.table.verify import verify_table
+from lsmkv_ext.table.verify import value_problems, verify_table
 
 from libc.stdint cimport uint64_t
 
@@ -171,14 +173,19 @@ cdef class SSTReader:
         return self._open_table().filter_info
 
     def verify(self, deep=True):
-        """Check every block and the filter, with `deep` also every key. Returns the findings, [] if there are none.
+        """Check every block, the filter and the values in the value log, with `deep` also every key. Returns the findings,
+        [] if there are none.
 
         >>> with lsmkv.SSTWriter("people.sst") as table:
         ...     table.put(b"ada", b"1815")
         >>> lsmkv.SSTReader("people.sst").verify()
         []
         """
-        return verify_table(self._open_table(), deep=deep)
+        cdef Table t = self._open_table()
+        findings = verify_table(t, deep=deep)
+        if not findings:
+            findings = [{"offset": None, "what": f"{os.path.basename(path)}: {what}"} for path, what in value_problems(t)]
+        return findings
 
     def close(self):
         """Close the file. Further calls raise `ClosedError`.

@@ -17,6 +17,8 @@ class SSTWriter:
         seed: int | None = None,
         level: int = 0,
         number: int = 0,
+        large_value_threshold: int | None = None,
+        large_value_compression: str | None = "lz4",
     ) -> Self: ...
     def put(
         self,
@@ -27,6 +29,7 @@ class SSTWriter:
         ttl: float | timedelta | None = None,
         expire_at: float | datetime | None = None,
     ) -> None: ...
+    def put_arrow(self, table: object, *, seq: int = 0) -> None: ...
     def delete(self, key: Buffer, *, seq: int = 0) -> None: ...
     def delete_range(self, start: Buffer, stop: Buffer, *, seq: int = 0) -> None: ...
     @property

@@ -28,4 +28,5 @@ cdef class Table:
     cdef ValueLog _value_log(self, uint64_t number)
     cdef object _value(self, const Entry* e)
     cdef int _decode_keyspace(self) except -1
+    cdef str _block_codec(self, uint32_t i)
     cdef dict _describe_block(self, uint32_t i, bytes separator)

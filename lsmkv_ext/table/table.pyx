@@ -1,6 +1,8 @@
 import errno
 import os
 
+from lsmkv_ext.port.compression import codec_name
+
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
@@ -8,11 +10,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from lsmkv_ext.block.memory cimport BlockC, Entry
-from lsmkv_ext.cache.block_cache cimport CacheC
-from lsmkv_ext.cache.fd_cache cimport FdCacheC
+from lsmkv_ext.cache.block_cache cimport CacheC, cache_remove
+from lsmkv_ext.cache.fd_cache cimport FdCacheC, fd_duplicate
 from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, ENTRY_POINTER, expiry_of, expiry_size
 from lsmkv_ext.filter.curve cimport filter_designed_fpr
-from lsmkv_ext.filter.format cimport filter_problem_text
+from lsmkv_ext.filter.format cimport FILTER_KIND_BLOCKED, FILTER_KIND_FUSE, filter_kind_text, filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_fill_ratio, filter_probe
 from lsmkv_ext.port.atomics cimport lsm_load64
 from lsmkv_ext.port.codecs cimport xxh3
@@ -20,6 +22,7 @@ from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.handle cimport fork_count
 from lsmkv_ext.port.status cimport ST_NOT_FOUND, ST_OK, Status, raise_status, status_clear
+from lsmkv_ext.table.absent_keys cimport absent_keys_bytes
 from lsmkv_ext.table.format cimport (
     FRAME_TRAILER,
     PROP_BLOCK_SIZE,
@@ -78,13 +81,14 @@ cdef bytes _bytes(key):
 
 @cython.no_gc_clear                # __dealloc__ needs cache and fds alive
 cdef class Table:
-    """An open SSTable. Opening checks everything but the data blocks; those are checked when read."""
+    """An open SSTable. Opening checks everything but the data blocks; those are checked when read. `own_log` is the number of the
+    value log that an ingested table brought along."""
 
-    def __cinit__(self, path, number=0, BlockCache cache=None, FdCache fds=None, *, global_seq=0, charge=False):
+    def __cinit__(self, path, number=0, BlockCache cache=None, FdCache fds=None, *, global_seq=0, own_log=0, charge=False):
         cdef Status st
         cdef CacheC* c = cache.c if cache is not None else NULL
         cdef FdCacheC* p = fds.c if fds is not None else NULL
-        cdef uint64_t n = number, seq = global_seq
+        cdef uint64_t n = number, seq = global_seq, own = own_log
         cdef bint charged = charge
         cdef char* name
         cdef int code
@@ -101,7 +105,7 @@ cdef class Table:
         name = self._path
         status_clear(&st)
         with nogil:
-            code = table_open(self.c, name, c, p, n, seq, charged, &st)
+            code = table_open(self.c, name, c, p, n, seq, own, charged, &st)
         if code != ST_OK:
             raise_status(&st, self.path)
         self._decode_keyspace()
@@ -161,6 +165,10 @@ cdef class Table:
             return None
         value = PyBytes_FromStringAndSize(e.value + hidden, e.vlen - hidden)
         return self._value_log(get_u64(e.value + hidden)).read(value) if e.kind & ENTRY_POINTER else value
+
+    def descriptor(self):
+        """A descriptor of the file, which the caller closes. The file may have no name any more."""
+        return fd_duplicate(self.c.fds, &self.c.handle)
 
     def mark_obsolete(self, list into):
         """Makes the table append its number to `into` once the last reference is gone: then the file may be unlinked."""
@@ -279,7 +287,7 @@ cdef class Table:
             "number": numbers[PROP_NUMBER],
             "created": numbers[PROP_CREATED],
             "level": numbers[PROP_LEVEL],
-            "compression": {0: None, 1: "lz4"}.get(numbers[PROP_COMPRESSION], "unknown"),
+            "compression": codec_name(numbers[PROP_COMPRESSION]),
             "block_size": numbers[PROP_BLOCK_SIZE],
             "restart_interval": numbers[PROP_RESTART_INTERVAL],
             "filter_keys": numbers[PROP_FILTER_KEYS],
@@ -320,6 +328,7 @@ cdef class Table:
         m.filter_keys = t.filter.n_keys
         m.millibits = t.filter.millibits
         m.k = t.filter.k
+        m.filter_kind = FILTER_KIND_FUSE if t.filter.fuse.width else FILTER_KIND_BLOCKED
         m.filter_level = t.filter.level
         m.expiring = numbers[PROP_EXPIRING]
         m.min_expiry = numbers[PROP_MIN_EXPIRY]
@@ -332,6 +341,7 @@ cdef class Table:
         m.largest_exclusive = t.largest_exclusive
         m.values.data = <char*>t.uses
         m.values.len = t.n_uses * sizeof(ValueUse)
+        m.own_log = t.own_log
         return meta_object(&m)
 
     @property
@@ -339,6 +349,7 @@ cdef class Table:
         """The filter's parameters. A damaged filter has usable=False and the reason in `problem`."""
         cdef TableC* t = self.c
         return {
+            "kind": filter_kind_text(&t.filter).decode(),
             "usable": bool(t.filter.usable),
             "problem": None if t.filter.usable else filter_problem_text(t.filter.problem).decode(),
             "bytes": t.footer.filter.size,
@@ -353,6 +364,11 @@ cdef class Table:
             "fill_ratio": filter_fill_ratio(&t.filter),
             "designed_fpr": filter_designed_fpr(&t.filter),
         }
+
+    @property
+    def remembered_bytes(self):
+        """Bytes of the absent keys that passed the filter and are remembered."""
+        return absent_keys_bytes(&self.c.absent)
 
     def filter_bytes(self):
         """Returns (header, bits) as stored."""
@@ -427,6 +443,15 @@ cdef class Table:
             out.append(self._describe_block(i, separator))
         return out
 
+    cdef str _block_codec(self, uint32_t i):
+        cdef TableC* t = self.c
+        cdef Status st
+        cdef char codec = 0
+        status_clear(&st)
+        if table_pread(t, &codec, 1, t.offsets[i + 1] - FRAME_TRAILER + 4, &st) != ST_OK:
+            raise_status(&st, self.path)
+        return codec_name(codec)
+
     cdef dict _describe_block(self, uint32_t i, bytes separator):
         cdef TableC* t = self.c
         cdef ReadContext rc
@@ -440,12 +465,13 @@ cdef class Table:
         if table_read_block(t, i, &rc, &b, &st) != ST_OK:
             raise_status(&st, self.path)
         size = t.offsets[i + 1] - t.offsets[i]
+        codec = self._block_codec(i)
         out = {
             "offset": t.offsets[i],
             "size": size,
             "raw_size": b.raw_size,
             "n_entries": b.n_entries,
-            "compression": None if b.raw_size + FRAME_TRAILER == size else "lz4",
+            "compression": codec,
             "separator": separator,
             "cached": cached,
         }
@@ -471,6 +497,11 @@ cdef class Table:
         if code != ST_OK:
             raise_status(&it.status, self.path)
         return n, size
+
+    def evict_blocks(self):
+        """Evicts all blocks of the table. Pinned ones wait in limbo, as after an eviction without the GIL."""
+        if self.c.cache != NULL:
+            cache_remove(self.c.cache, self.c.blocks, self.c.n_blocks)
 
     def pointers(self):
         """Returns an iterator over (key, pointer) of the entries whose values are in value logs."""

@@ -3,10 +3,18 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
+from lsmkv_ext.filter.fuse cimport (
+    lsm_fuse_bytes,
+    lsm_fuse_load,
+    lsm_fuse_mix,
+    lsm_fuse_place,
+    lsm_fuse_print,
+)
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
     FilterC,
     filter_probe_many,
+    filter_size,
     lsm_filter_block,
     lsm_filter_remix,
 )
@@ -33,12 +41,14 @@ cdef uint64_t _ones(const uint8_t* line) noexcept nogil:
 
 
 def filter_fills(Table table not None, uint64_t limit=1 << 14):
-    """Returns the fill (0 to 1) of the filter's blocks in order, averaged over equal stretches if there are more than `limit`."""
+    """Returns the share of bits set (0 to 1) in each 64 bytes of the filter in order, averaged over equal stretches if there are
+    more than `limit`."""
     cdef const FilterC* f = &table.c.filter
     if not f.usable or limit == 0:
         return []
-    cdef uint64_t cells = min(limit, f.n_blocks)
-    cdef uint64_t each = f.n_blocks // cells, rest = f.n_blocks % cells
+    cdef uint64_t lines = filter_size(f) // FILTER_BLOCK_BYTES
+    cdef uint64_t cells = min(limit, lines)
+    cdef uint64_t each = lines // cells, rest = lines % cells
     cdef uint64_t i, at = 0, start, stop, total
     cdef double* fills = <double*>malloc(cells * sizeof(double))
     if fills == NULL:
@@ -58,13 +68,27 @@ def filter_fills(Table table not None, uint64_t limit=1 << 14):
         free(fills)
 
 
+cdef dict _fuse_probe(const FilterC* f, uint64_t hash_):
+    cdef uint64_t[3] at
+    cdef uint64_t mixed = lsm_fuse_mix(hash_, f.fuse.attempt), last = lsm_fuse_bytes(&f.fuse) - 4
+    cdef uint32_t mask = (<uint32_t>1 << f.fuse.width) - 1
+    lsm_fuse_place(mixed, f.fuse.segments, f.fuse.shift, at)
+    values = [lsm_fuse_load(f.bits, last, at[i], f.fuse.width) & mask for i in range(3)]
+    wanted = lsm_fuse_print(mixed) & mask
+    return {"kind": "fuse", "usable": True, "hash": hash_, "slots": [at[0], at[1], at[2]], "values": values,
+            "fingerprint": wanted, "maybe": values[0] ^ values[1] ^ values[2] == wanted}
+
+
 def filter_probe_bits(Table table not None, bytes key not None):
-    """Returns one probe in detail: the block, its bits in the order they are tested, which are set, and the verdict."""
+    """Returns one probe in detail. Of a Bloom filter: the block, its bits in the order they are tested, and which are set. Of a
+    fuse filter: the three slots, their values, and the fingerprint of the key."""
     cdef const FilterC* f = &table.c.filter
     cdef const char* data = key
     cdef uint64_t hash_ = xxh3(data, <size_t>len(key), f.seed if f.usable else table.c.seed)
     if not f.usable:
-        return {"usable": False, "hash": hash_, "block": None, "bits": [], "set": [], "maybe": True}
+        return {"kind": "none", "usable": False, "hash": hash_, "block": None, "bits": [], "set": [], "maybe": True}
+    if f.fuse.width:
+        return _fuse_probe(f, hash_)
     cdef uint64_t block = lsm_filter_block(hash_, f.n_blocks)
     cdef const uint8_t* line = f.bits + block * FILTER_BLOCK_BYTES
     cdef uint32_t mixed = lsm_filter_remix(hash_)
@@ -74,7 +98,7 @@ def filter_probe_bits(Table table not None, bytes key not None):
         bit = (mixed * LSM_FILTER_MUL[i]) >> 23
         bits.append(bit)
         found.append(bool(line[bit >> 3] >> (bit & 7) & 1))
-    return {"usable": True, "hash": hash_, "block": block, "bits": bits, "set": found, "maybe": all(found)}
+    return {"kind": "bloom", "usable": True, "hash": hash_, "block": block, "bits": bits, "set": found, "maybe": all(found)}
 
 
 def filter_positives(Table table not None, uint64_t n, uint64_t salt):

@@ -1,5 +1,8 @@
 """Verifies every byte of a table that is used, and reports what is wrong and where."""
 
+from lsmkv_ext.errors import CorruptionError
+from lsmkv_ext.values.reader import decode_pointer, value_bytes, value_end
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -16,6 +19,7 @@ from lsmkv_ext.block.memory cimport BlockC, Entry
 from lsmkv_ext.entry cimport ENTRY_DELETE, ENTRY_EXPIRY, expiry_of
 from lsmkv_ext.filter.format cimport FILTER_ABSENT, filter_problem_text
 from lsmkv_ext.filter.kernel cimport filter_probe
+from lsmkv_ext.filter.prefix cimport FILTER_MAX_PREFIXES, filter_prefix_hashes
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.growable cimport GrowBuf, buf_assign, buf_free
@@ -40,7 +44,7 @@ cdef enum:
     BAD_RANGE = 2                  # key outside the properties' key range
     BAD_INDEX = 4                  # the index sends a lookup of the key to another block: a get would miss it
     BAD_TAG = 8                    # tag byte is not the key's hash: a get would miss it
-    BAD_FILTER = 16                # the filter denies a key: a get would miss it
+    BAD_FILTER = 16                # the filter denies a key or a prefix of it: a get or scan would miss it
 
 cdef dict _PROBLEMS = {
     BAD_ORDER: "keys out of order",
@@ -68,9 +72,22 @@ cdef int _entry_problems(TableC* t, const BlockC* b, uint32_t block, uint32_t i,
         found |= BAD_INDEX
     if <uint8_t>b.data[b.tags_at + i] != block_tag(hash):
         found |= BAD_TAG
-    if not filter_probe(&t.filter, hash):
+    if not filter_probe(&t.filter, hash) or not _has_prefixes(t, e):
         found |= BAD_FILTER
     return found
+
+
+cdef bint _has_prefixes(TableC* t, const Entry* e) noexcept nogil:
+    """Returns whether the filter passes all prefixes of the key."""
+    cdef uint64_t hashes[FILTER_MAX_PREFIXES]
+    cdef int n, i
+    if not t.filter.usable:
+        return True
+    n = filter_prefix_hashes(t.filter.prefix_kind, t.filter.prefix_arg, e.key, e.klen, t.filter.seed, hashes)
+    for i in range(n):
+        if not filter_probe(&t.filter, hashes[i]):
+            return False
+    return True
 
 
 cdef bint _misplaced(TableC* t, uint32_t block, const Entry* e) noexcept nogil:
@@ -191,6 +208,23 @@ cdef list _verify_padding(Table table):
                 return [_finding(at + i, "padding before the filter is not zero")]
         at += n
     return []
+
+
+def value_problems(Table table not None):
+    """Returns an iterator over (path, what) for each thing that is wrong with the values that the table points to. Reads all of
+    them."""
+    counted = {}
+    for _, pointer in table.pointers():
+        number = decode_pointer(pointer)[0]
+        use = counted.setdefault(number, [0, 0, 0])
+        use[:] = [use[0] + 1, use[1] + value_bytes(pointer), max(use[2], value_end(pointer))]
+        try:
+            table.value_log(number).verify(pointer)
+        except CorruptionError as error:
+            yield error.file or table.path, str(error)
+    stated = {use.number: [use.values, use.bytes, use.end] for use in table.meta.value_logs}
+    if counted != stated:
+        yield table.path, "properties contradict the entries about value logs"
 
 
 def verify_table(Table table not None, *, deep=True):

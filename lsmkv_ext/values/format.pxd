@@ -12,6 +12,7 @@ from libc.string cimport memcmp, memcpy, memset
 from lsmkv_ext.entry cimport POINTER_SIZE
 from lsmkv_ext.limits cimport MAX_VALUE
 from lsmkv_ext.port.codecs cimport xxh3
+from lsmkv_ext.port.compression cimport COMPRESSION_MAX_RATIO, COMPRESSION_ZSTD
 from lsmkv_ext.port.coding cimport all_zero, get_u32, get_u64, put_u32, put_u64
 
 cdef enum:
@@ -20,8 +21,7 @@ cdef enum:
     VALUE_HEADER = 24
     VALUE_CHUNK = 64 << 10      # raw bytes of a chunk; the last one may be shorter
     CHUNK_ENTRY = 8             # bytes of the chunk table per chunk
-    VALUE_STORED = 0
-    VALUE_LZ4 = 1
+    VALUE_STORED = 0            # any other compression is COMPRESSION_*
 
 cdef extern from * nogil:
     """
@@ -107,7 +107,8 @@ cdef inline const char* pointer_decode(const char* p, ValuePointer* v) noexcept 
     v.raw = get_u64(p + 24) & (<uint64_t>-1 >> 8)
     v.compression = <uint8_t>p[31]
     if (v.raw > MAX_VALUE or v.stored > v.raw or v.offset < VALUE_LOG_HEAD or v.offset & 7 or v.offset >> 62
-            or v.compression > VALUE_LZ4 or (v.compression == VALUE_STORED and v.stored != v.raw)):
+            or v.compression > COMPRESSION_ZSTD or (v.compression == VALUE_STORED and v.stored != v.raw)
+            or v.raw > COMPRESSION_MAX_RATIO * v.stored):
         return "malformed pointer to a value"
     return NULL
 

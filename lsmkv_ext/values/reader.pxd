@@ -20,6 +20,7 @@ cdef enum:
 
 ctypedef struct ValueLogC:
     uint64_t number             # of the file
+    uint64_t stored_number      # in its head: the same, or 0 if it was written for an ingest
     uint64_t identity
     uint64_t end                # of the bytes that may be read; atomic
     FdCacheC* fds               # borrowed; NULL = own descriptor

@@ -7,11 +7,11 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_forget, fd_release
+from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_duplicate, fd_forget, fd_release
 from lsmkv_ext.entry cimport POINTER_SIZE
 from lsmkv_ext.port.alloc cimport lsm_alloc, lsm_free
 from lsmkv_ext.port.atomics cimport lsm_load64
-from lsmkv_ext.port.codecs cimport lz4_decompress
+from lsmkv_ext.port.compression cimport compressed_check, decompress
 from lsmkv_ext.port.file cimport (
     ERR_NOT_REGULAR,
     OPEN_READ,
@@ -31,7 +31,6 @@ from lsmkv_ext.values.format cimport (
     VALUE_HEADER,
     VALUE_LOG_HEAD,
     VALUE_LOG_VERSION,
-    VALUE_LZ4,
     VALUE_STORED,
     chunk_check,
     chunk_count,
@@ -111,23 +110,27 @@ cdef const char* check_chunks(const ValueLogC* v, const ValuePointer* p, const c
     return problem
 
 
-cdef const char* unpack_chunk(const char* chunk, uint32_t stored, char* out, uint64_t raw) noexcept nogil:
+cdef int unpack_chunk(const ValueLogC* v, const ValuePointer* p, uint64_t i, const char* chunk, uint32_t stored, char* out,
+                      Status* st) noexcept nogil:
+    cdef uint64_t raw = chunk_size(p.raw, i)
+    cdef const char* problem
     if stored == raw:
         memcpy(out, chunk, raw)
-    elif lz4_decompress(chunk, out, <int>stored, <int>raw) != <int>raw:
-        return "a chunk of a value cannot be decompressed"
-    return NULL
+        return ST_OK
+    problem = compressed_check(p.compression, chunk, stored, raw)
+    if problem != NULL:
+        return fail_corrupt(st, problem, v.number, p.offset)
+    return decompress(p.compression, chunk, stored, out, raw, v.number, p.offset, st)
 
 
-cdef const char* unpack(const ValuePointer* p, const char* table, const char* chunks, char* out) noexcept nogil:
-    cdef const char* problem = NULL
+cdef int unpack(const ValueLogC* v, const ValuePointer* p, const char* table, const char* chunks, char* out,
+                Status* st) noexcept nogil:
     cdef uint64_t i
     for i in range(chunk_count(p.raw)):
-        problem = unpack_chunk(chunks, chunk_stored(table, i), out + i * VALUE_CHUNK, chunk_size(p.raw, i))
-        if problem != NULL:
+        if unpack_chunk(v, p, i, chunks, chunk_stored(table, i), out + i * VALUE_CHUNK, st) != ST_OK:
             break
         chunks += chunk_stored(table, i)
-    return problem
+    return st.code
 
 
 cdef void value_pieces(iovec* pieces, char* header, const ValuePointer* p, char* out, char* table) noexcept nogil:
@@ -203,15 +206,15 @@ cdef int read_packed(ValueLogC* v, const ValuePointer* p, char* out, char* buffe
     problem = value_header_check(buffer, p, v.identity)
     if problem == NULL:
         problem = check_chunks(v, p, table, chunks)
-    if problem == NULL:
-        problem = unpack(p, table, chunks, out)
-    return ST_OK if problem == NULL else fail_corrupt(st, problem, v.number, p.offset)
+    if problem != NULL:
+        return fail_corrupt(st, problem, v.number, p.offset)
+    return unpack(v, p, table, chunks, out, st)
 
 
 cdef int value_read(ValueLogC* v, const ValuePointer* p, char* out, Status* st) noexcept nogil:
     cdef char scratch[SMALL_VALUE]
     cdef char* buffer = scratch
-    cdef bint packed = p.compression == VALUE_LZ4
+    cdef bint packed = p.compression != VALUE_STORED
     cdef size_t n = value_size(p.stored, p.raw) if packed else CHUNK_ENTRY * chunk_count(p.raw)
     if check_end(v, p, st) != ST_OK:
         return st.code
@@ -277,9 +280,9 @@ cdef int chunk_read(ChunkReader* r, uint64_t i, uint64_t offset, char* buffer, c
     if read_at(r.log, buffer, stored, offset, st) != ST_OK:
         return st.code
     problem = chunk_check(r.table, i, buffer, offset, r.log.identity)
-    if problem == NULL:
-        problem = unpack_chunk(buffer, stored, out, chunk_size(r.p.raw, i))
-    return ST_OK if problem == NULL else fail_corrupt(st, problem, r.log.number, offset)
+    if problem != NULL:
+        return fail_corrupt(st, problem, r.log.number, offset)
+    return unpack_chunk(r.log, &r.p, i, buffer, stored, out, st)
 
 
 cdef void chunks_end(ChunkReader* r) noexcept nogil:
@@ -334,6 +337,7 @@ cdef int read_head(ValueLogC* v, uint64_t identity, Status* st) noexcept nogil:
         problem = "the value log is not the one that was written"
     if problem != NULL:
         return fail_corrupt(st, problem, v.number, 0)
+    v.stored_number = number
     v.end = size
     return ST_OK
 
@@ -418,6 +422,11 @@ cdef class ValueLog:
         return self.c.number
 
     @property
+    def stored_number(self):
+        """The number in its head: that of the file, or 0 if it was written for an ingest."""
+        return self.c.stored_number
+
+    @property
     def identity(self):
         """The random number that tells this file from any other of its name."""
         return self.c.identity
@@ -426,6 +435,10 @@ cdef class ValueLog:
     def size(self):
         """Bytes that may be read."""
         return lsm_load64(&self.c.end)
+
+    def descriptor(self):
+        """A descriptor of the file, which the caller closes. The file may have no name any more."""
+        return fd_duplicate(self.c.fds, &self.c.handle)
 
     def read(self, bytes pointer not None):
         """Return the value of a pointer."""

@@ -7,6 +7,7 @@
 
 from libc.stdint cimport uint64_t
 
+from lsmkv_ext.port.compression cimport Compressor
 from lsmkv_ext.port.growable cimport GrowBuf
 from lsmkv_ext.port.pthread cimport pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
@@ -20,6 +21,7 @@ ctypedef struct ValueWriterC:
     uint64_t offset             # where the next value goes; atomic: value_sync reads it
     ValueLogC* log              # borrowed: its `end` follows `offset`; NULL: nobody reads yet
     GrowBuf packed              # compressed chunks
+    Compressor compressor
     GrowBuf table
     pthread_mutex_t sync_mutex
     uint64_t synced             # values below are on disk; atomic
@@ -28,7 +30,8 @@ ctypedef struct ValueWriterC:
 # Creates the file and writes its head. On failure there is no file.
 cdef int value_writer_open(ValueWriterC* w, const char* path, uint64_t number, uint64_t identity, Status* st) noexcept nogil
 cdef void value_writer_close(ValueWriterC* w) noexcept nogil       # safe on a zeroed struct
-# Appends a value, compressed (VALUE_LZ4) if that saves a sixteenth.
+# Appends a value, compressed (COMPRESSION_*) if that saves a sixteenth of its first MiB. Takes little memory. A value whose first
+# chunks zstd compresses beyond its bound is compressed with LZ4.
 cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compression, ValuePointer* out,
                       Status* st) noexcept nogil
 # Appends a copy of another log's value as it is stored, checked. Takes little memory.

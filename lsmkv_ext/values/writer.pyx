@@ -3,16 +3,22 @@ import os
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from lsmkv_ext.cache.fd_cache cimport FdCache
 from lsmkv_ext.entry cimport POINTER_SIZE
-from lsmkv_ext.limits cimport LARGE_VALUE
 from lsmkv_ext.port.atomics cimport lsm_load64, lsm_store64
 from lsmkv_ext.port.bytes_like cimport get_bytes_view
-from lsmkv_ext.port.codecs cimport lz4_bound, lz4_compress
+from lsmkv_ext.port.compression cimport (
+    COMPRESS_BEYOND_RATIO,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZSTD,
+    compress,
+    compressed_bound,
+    compressor_free,
+)
 from lsmkv_ext.port.file cimport (
     OPEN_CREATE,
     OPEN_WRITE,
@@ -31,12 +37,12 @@ from lsmkv_ext.port.pthread cimport (
     pthread_mutex_unlock,
 )
 from lsmkv_ext.port.status cimport ST_OK, fail_io, fail_memory, raise_status, status_clear
+from lsmkv_ext.port.zstd cimport zstd_ready
 from lsmkv_ext.values.format cimport (
     CHUNK_ENTRY,
     VALUE_CHUNK,
     VALUE_HEADER,
     VALUE_LOG_HEAD,
-    VALUE_LZ4,
     VALUE_STORED,
     chunk_checksum,
     chunk_count,
@@ -59,6 +65,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     STREAM_PIECE = 16 * VALUE_CHUNK     # bytes read from a file at a time
+    PACKED_PIECE = 16 * VALUE_CHUNK     # bytes compressed at a time; the first so many decide whether a value is compressed
 
 HEAD_SIZE = VALUE_LOG_HEAD      # the offset of the first value
 
@@ -93,6 +100,7 @@ cdef void value_writer_close(ValueWriterC* w) noexcept nogil:
             file_close(w.fd)
             pthread_mutex_destroy(&w.sync_mutex)
         w.fd = -1
+    compressor_free(&w.compressor)
     buf_free(&w.packed)
     buf_free(&w.table)
 
@@ -135,32 +143,58 @@ cdef int write_value(ValueWriterC* w, const ValuePointer* p, const char* chunks,
     return ST_OK
 
 
-cdef uint32_t pack_chunk(const char* chunk, uint64_t n, char* out) noexcept nogil:
-    """Compresses a chunk to `out`, which has room for lz4_bound(n) bytes, or copies it. Returns its stored bytes."""
-    cdef int got = lz4_compress(chunk, out, <int>n, lz4_bound(<int>n))
-    if 0 < got < <int>n:
+cdef int pack_chunk(ValueWriterC* w, int codec, const char* chunk, uint64_t n, char* out) noexcept nogil:
+    """Compresses a chunk to `out`, which has room for compressed_bound(n) bytes, or copies it. Returns its stored bytes, or
+    COMPRESS_BEYOND_RATIO after copying it."""
+    cdef int got = compress(&w.compressor, codec, chunk, <int>n, out, <int>n)
+    if got > 0:
         return got
     memcpy(out, chunk, n)
-    return <uint32_t>n
+    return got if got == COMPRESS_BEYOND_RATIO else <int>n
 
 
-cdef uint64_t pack(ValueWriterC* w, const char* value, size_t n, char* table) noexcept nogil:
-    """Compresses the chunks and fills their table. Returns the stored bytes; 0 if that saves too little, or without memory."""
+cdef uint64_t pack(ValueWriterC* w, int* codec, const char* value, size_t n, char* table) noexcept nogil:
+    """Compresses the chunks and fills their table. Returns the stored bytes; 0 if that saves too little, or without memory. Of a
+    long value it takes the first piece. May change the codec."""
+    cdef int64_t stored
+    n = min(n, <size_t>PACKED_PIECE)
+    if (n < 16 or (codec[0] == COMPRESSION_ZSTD and not zstd_ready())
+            or buf_reserve(&w.packed, n + compressed_bound(VALUE_CHUNK)) != 0):
+        return 0
+    stored = pack_chunks(w, codec[0], value, n, table)
+    if stored == COMPRESS_BEYOND_RATIO:
+        codec[0] = COMPRESSION_LZ4
+        stored = pack_chunks(w, COMPRESSION_LZ4, value, n, table)
+    return stored
+
+
+cdef int64_t pack_chunks(ValueWriterC* w, int codec, const char* value, size_t n, char* table) noexcept nogil:
+    """Returns the stored bytes, 0 if that saves too little, or COMPRESS_BEYOND_RATIO."""
     cdef uint64_t i, limit = n - n // 16
     cdef uint64_t at = 0
     cdef uint64_t start = w.offset + VALUE_HEADER
-    cdef uint32_t got
+    cdef int got
     w.packed.len = 0
-    if n < 16 or n > LARGE_VALUE or buf_reserve(&w.packed, n + lz4_bound(VALUE_CHUNK)) != 0:
-        return 0
     for i in range(chunk_count(n)):
-        got = pack_chunk(value + i * VALUE_CHUNK, chunk_size(n, i), w.packed.data + at)
+        got = pack_chunk(w, codec, value + i * VALUE_CHUNK, chunk_size(n, i), w.packed.data + at)
+        if got == COMPRESS_BEYOND_RATIO:
+            return got
         chunk_entry_encode(table + i * CHUNK_ENTRY, got,
                            chunk_checksum(w.packed.data + at, got, start + at, w.identity))
         at += got
         if at > limit:
             return 0
-    return at
+    return <int64_t>at
+
+
+cdef int append_in_pieces(ValueWriterC* w, const char* value, size_t n, ValuePointer* out, Status* st) noexcept nogil:
+    """Appends a long value whose first piece is packed. Compressed as a whole it would take as much memory again."""
+    cdef int err = file_pwrite(w.fd, w.packed.data, out.stored, out.offset + VALUE_HEADER)
+    if err:
+        return fail_io(st, "value log: write", err)
+    if stream_add(w, out, PACKED_PIECE // VALUE_CHUNK, value + PACKED_PIECE, n - PACKED_PIECE, st) != ST_OK:
+        return st.code
+    return stream_end(w, out, st)
 
 
 cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compression, ValuePointer* out,
@@ -172,8 +206,10 @@ cdef int value_append(ValueWriterC* w, const char* value, size_t n, int compress
     out.number = w.number
     out.offset = w.offset
     out.raw = n
-    out.compression = VALUE_LZ4
-    out.stored = pack(w, value, n, table) if compression == VALUE_LZ4 else 0
+    out.compression = compression
+    out.stored = pack(w, &out.compression, value, n, table) if compression != VALUE_STORED else 0
+    if out.stored and n > PACKED_PIECE:
+        return append_in_pieces(w, value, n, out, st)
     if out.stored:
         return write_value(w, out, w.packed.data, table, st)
     out.stored = n
@@ -192,8 +228,10 @@ cdef int stream_begin(ValueWriterC* w, uint64_t raw, int compression, ValuePoint
     p.stored = 0
     p.compression = compression
     w.packed.len = 0
-    if table_room(w, raw) == NULL or buf_reserve(&w.packed, lz4_bound(VALUE_CHUNK)) != 0:
+    if table_room(w, raw) == NULL or buf_reserve(&w.packed, compressed_bound(VALUE_CHUNK)) != 0:
         return fail_memory(st, "value")
+    if compression == COMPRESSION_ZSTD and not zstd_ready():
+        p.compression = VALUE_STORED
     return ST_OK
 
 
@@ -202,13 +240,15 @@ cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, cons
     cdef uint64_t i, at
     cdef uint32_t stored
     cdef const char* chunk
-    cdef int err
+    cdef int err, packed
     for i in range(chunk_count(n)):
         chunk = data + i * VALUE_CHUNK
         stored = <uint32_t>chunk_size(n, i)
-        if p.compression == VALUE_LZ4:
-            stored = pack_chunk(chunk, stored, w.packed.data)
+        if p.compression != VALUE_STORED:
+            packed = pack_chunk(w, p.compression, chunk, stored, w.packed.data)
             chunk = w.packed.data
+            # The codec is settled: what it compresses beyond its bound is stored.
+            stored = stored if packed == COMPRESS_BEYOND_RATIO else <uint32_t>packed
         at = p.offset + VALUE_HEADER + p.stored
         chunk_entry_encode(w.table.data + (first_chunk + i) * CHUNK_ENTRY, stored, chunk_checksum(chunk, stored, at, w.identity))
         err = file_pwrite(w.fd, chunk, stored, at)
@@ -446,7 +486,7 @@ cdef class ValueRewriter:
         self.log = log
         err = file_open(log._path, OPEN_WRITE, &self.fd)
         if err == 0:
-            value_head_encode(head, log.c.number, log.c.identity)
+            value_head_encode(head, log.c.stored_number, log.c.identity)
             err = file_pwrite(self.fd, head, VALUE_LOG_HEAD, 0)
         if err:
             status_clear(&st)

@@ -18,7 +18,7 @@ def _installed(name: str) -> bool:
     return True
 
 
-INSTALLED = [name for name in NAMES if _installed(name)]
+INSTALLED = [name for name in NAMES if name != "before" and _installed(name)]
 ENGINES = [name for name in INSTALLED if name != "rbloom"]  # those that store records
 DATABASES = [name for name in ENGINES if name not in ("dict", "diskcache")]
 

@@ -28,7 +28,7 @@ def test_every_flag_exists_with_either_spelling(name: str) -> None:
 
 
 def test_flags_cover_the_settings() -> None:
-    separate = {"benchmarks", "engines", "db", "use_existing_db", "runs", "engine_options"}
+    separate = {"benchmarks", "engines", "db", "use_existing_db", "before", "runs", "engine_options"}
     assert {name.replace("-", "_") for name, _, _ in FLAGS} | separate == {f.name for f in fields(Settings)}
 
 

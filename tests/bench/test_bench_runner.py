@@ -43,6 +43,30 @@ def test_engines_take_turns_step_by_step(bench: Any) -> None:
     ]
 
 
+def test_another_build_runs_as_the_engine_before(bench: Any, tmp_path: Path) -> None:
+    """Its worker imports lsmkv from that checkout. This one is the same code, and marks the folder it runs in."""
+    before = tmp_path / "checkout"
+    before.mkdir()
+    for name in ("lsmkv", "lsmkv_ext"):
+        os.symlink(Path(sys.modules[name].__file__ or "").parent, before / name)
+    (before / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    data = bench("--num=500", "--engines=lsmkv", f"--before={before}", "--benchmarks=fillseq,readrandom")
+    assert [(r["workload"], r["engine"]) for r in data["results"]] == [
+        ("fillseq", "lsmkv"),
+        ("fillseq", "before"),
+        ("readrandom", "before"),
+        ("readrandom", "lsmkv"),
+    ]
+    assert (tmp_path / "ran").exists()
+
+
+def test_before_needs_a_checkout(tmp_path: Path) -> None:
+    for words in (["--engines=lsmkv,before"], [f"--before={tmp_path}"]):
+        done = run_cli("--num=10", "--benchmarks=fillseq", *words, check=False)
+        assert done.returncode == 2
+        assert "needs --before FOLDER" in done.stderr
+
+
 def test_engine_is_stopped_while_another_runs(tmp_path: Path) -> None:
     code = (
         "import os, threading, time\n" + DICT_ENGINE + "real = DictEngine.open\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import lsmkv
 from lsmkv_bench.cli import build_parser, to_settings
 from lsmkv_bench.settings import Settings
 from lsmkv_bench.units import format_size, parse_bool, parse_count, parse_size
@@ -23,6 +24,15 @@ def test_sizes_and_counts() -> None:
 def test_round_trip() -> None:
     settings = Settings(engines=("dict",), engine_options={"lsmkv": {"wal": None}})
     assert Settings.from_dict(settings.to_dict()) == settings
+
+
+def test_peers_get_the_sizes_into_which_lsmkv_splits_its_memory() -> None:
+    settings = Settings(memory=64 << 20).resolved()
+    split = lsmkv.Options(memory=64 << 20)
+    assert (settings.write_buffer_size, settings.cache_size) == (split.write_buffer_size, split.block_cache_size)
+    assert settings.resolved() == settings
+    with pytest.raises(ValueError, match="exclude each other"):
+        Settings(memory=64 << 20, memory_budget=1 << 30).resolved()
 
 
 def test_flags_of_a_single_benchmark() -> None:

@@ -69,6 +69,35 @@ def test_trees_of_different_shapes_are_compared(tmp_path: Path) -> None:
     assert all(cost["ns_per_lookup"] > 0 for cost in costs.values())
 
 
+def test_copies_of_a_tree_differ_only_in_their_filters(tmp_path: Path) -> None:
+    path = tmp_path / "tree"
+    with filter_tree.no_idle_compaction():
+        with lsmkv.open(path, **filter_tree.OPTIONS) as db:
+            filter_tree._load(db, 8000, [b"value"])
+            db.compact_range()
+            for i in range(3):
+                db.put(filter_tree._key(i), b"again")
+                db.flush()
+            built = filter_tree.shape(db)
+        many = filter_tree.with_options(path, 500, 8000, bits_per_key=20.0)
+        few = filter_tree.with_options(path, 500, 8000, bits_per_key=4.0)
+    trees = (built, many["tree"], few["tree"])
+    sizes = [[(row["level"], row["files"], row["entries"]) for row in tree] for tree in trees]
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert sizes[0][0] == (0, 3, 3)
+    assert many["filter_bytes"] > 4 * few["filter_bytes"]
+    assert many["wasted_reads_per_lookup"] < few["wasted_reads_per_lookup"]
+
+
+def test_a_copy_whose_tree_changes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lsmkv.open(tmp_path / "tree", **filter_tree.OPTIONS) as db:
+        filter_tree._load(db, 3000, [b"value"])
+        db.compact_range()
+    monkeypatch.setattr(lsmkv.DB, "rebuild_filters", lambda db: db.delete_range(b"", b"z") or db.compact_range())
+    with pytest.raises(RuntimeError, match="compaction changed the tree"):
+        filter_tree.copy_with_filters(tmp_path / "tree", tmp_path / "copy", {"bits_per_key": 12.0})
+
+
 def test_share_of_verification(tmp_path: Path) -> None:
     assert 0 < filter_tree.verify_share_of_flushes(tmp_path / "db", 20_000) < 1
 
@@ -123,3 +152,13 @@ def test_the_first_key_behind_deletes(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     first_key.show(found)
     assert "half compacted, after a reopen: first scan" in capsys.readouterr().out
+
+
+def test_filter_kernel_measures_fuse_filters():
+    rows = filter_kernel.fuse_rates(3000, 20_000)
+    assert {row["width"] for row in rows} == {4, 8, 12}
+    assert {row["false_negatives"] for row in rows} == {0}
+    for row in rows:
+        assert row["low"] < 1.2 * row["expected"] and row["high"] > 0.8 * row["expected"]
+    (times,) = filter_kernel.fuse_times({"few": 5000}, 2000, 2)
+    assert all(times[f"{what}_ratio"] > 0 for what in ("build", "batch", "single"))

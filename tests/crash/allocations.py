@@ -186,6 +186,12 @@ class Compaction(Scenario):
         self.steps = [Step(self.db.compact_range)]
 
 
+class ZstdCompaction(Compaction):
+    """Every output makes compression contexts, every thread that reads takes a decompression context."""
+
+    options: ClassVar[dict[str, Any]] = {**QUIET, "compression": "zstd"}
+
+
 class FilterRebuild(Scenario):
     def setup(self) -> None:
         super().setup()
@@ -197,8 +203,9 @@ class Ingest(Scenario):
     def setup(self) -> None:
         super().setup()
         table = self.folder / "table.sst"
-        ingested: dict[bytes, bytes | None] = {b"k%04d" % i: b"ingested" for i in range(100)}
-        writer = lsmkv.SSTWriter(table)
+        # Some of them in a value log.
+        ingested: dict[bytes, bytes | None] = {b"k%04d" % i: b"ingested" * (i % 10 * 10) for i in range(100)}
+        writer = lsmkv.SSTWriter(table, large_value_threshold=600)
         for key, value in ingested.items():
             writer.put(key, value)
         writer.finish()
@@ -253,6 +260,16 @@ class Reads(Scenario):
                 found.append((cursor.key(), cursor.value()))
                 more = cursor.next()
             return found
+
+
+class ZstdReads(Reads):
+    options: ClassVar[dict[str, Any]] = {
+        **QUIET,
+        "compression": "zstd",
+        "large_value_threshold": 100,
+        "large_value_compression": "zstd",
+        "block_cache_size": 0,
+    }
 
 
 class ReadOnly(Scenario):
@@ -385,10 +402,12 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "flush": Flush,
     "flush into a new manifest": FlushIntoNewManifest,
     "compaction": Compaction,
+    "compaction, zstd": ZstdCompaction,
     "filter rebuild": FilterRebuild,
     "ingest": Ingest,
     "checkpoint": Checkpoint,
     "reads": Reads,
+    "reads, zstd": ZstdReads,
     "read-only": ReadOnly,
     "close": Close,
     "expiry": Expiry,

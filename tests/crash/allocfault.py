@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import subprocess
 import sys
 import sysconfig
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -18,6 +20,27 @@ PYTHON_SOURCE = Path(__file__).with_name("pyallocfault.c")
 OURS = "lsmkv_ext"
 # Not forever: CPython 3.11 unwinds a `with` block in a loop that ends only when it can allocate a number.
 BURST = 1000
+
+
+# CPython 3.12.1 and 3.13.0 crash when a generator cannot be allocated.
+PROBE = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("pyallocfault", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+place = os.open("/dev/null", os.O_WRONLY)
+def largest():
+    return max((n for n in (1, 2) if n), default=0)
+kept = [largest() for _ in range(300)]
+for nth in range(1, 12):
+    for _ in range(20):
+        kept.append(lambda: kept)
+        module.arm(nth, 1, place)
+        try:
+            kept.append(largest())
+        except MemoryError:
+            pass
+        module.disarm()
+"""
 
 
 class Control(Protocol):
@@ -61,10 +84,20 @@ class DataPlane:
         return self._lib.allocfault_place().decode()
 
 
+def build_module() -> Path:
+    return build(PYTHON_SOURCE, f"-I{sysconfig.get_path('include')}")
+
+
+@cache
+def interpreter_copes() -> bool:
+    """Whether Python itself survives an allocation of its own that fails."""
+    return subprocess.run([sys.executable, "-c", PROBE, build_module()], check=False).returncode == 0
+
+
 def load_module() -> ModuleType:
     name = "pyallocfault"
     if name not in sys.modules:
-        path = build(PYTHON_SOURCE, f"-I{sysconfig.get_path('include')}")
+        path = build_module()
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)

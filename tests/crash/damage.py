@@ -57,11 +57,21 @@ def build(folder: Path, image: Path, wal: str = "mmap") -> dict[bytes, bytes]:
             wanted.pop(b"key%04d" % (first + 1), None)
             expire(db, b"key%04d" % (first + 1), text)
 
+        def ingest(low: int, high: int) -> None:
+            """A table with a value log of its own."""
+            path = folder.with_name("ingest.sst")
+            with lsmkv.SSTWriter(path, large_value_threshold=100, large_value_compression=None) as table:
+                for n in range(low, high):
+                    wanted[b"key%04d" % n] = value = b"ingested %d " % n * 11
+                    table.put(b"key%04d" % n, value, ttl=10**9 if n % 2 else None)
+            db.ingest([path], move=True)
+
         side = db.keyspace("side")
         put(0, 60, 1, b"bottom")
         put_large(70, 74)
         put_expiring(9, b"bottom")
         db.flush()
+        ingest(80, 84)
         db.compact_range()
         put(0, 60, 3, b"upper")
         for n in range(1, 60, 7):

@@ -36,7 +36,9 @@ def write_with_fault(
     """Writes `count` batches while I/O calls fail; one that raises is noted as failed."""
     control = arm(folder, fault)
     book = oracle.Writer(book_path)
-    load = Load(seed, Path(book_path).name.encode() + b":", keys=100, sync_every=5)
+    large = options.get("large_value_threshold") is not None
+    prefix = Path(book_path).name.encode() + b":"
+    load = Load(seed, prefix, keys=100, sync_every=5, streams=large, ingests=large)
     raised: list[str] = []
     try:
         db = open_spread(folder, **options)

@@ -15,7 +15,7 @@ import lsmkv
 from .iofault import Action, Control
 
 FULL_SECONDS = 0.3  # a disk is full once no put succeeded for so long
-PATIENCE = 30.0
+WAIT_LIMIT = 30.0
 VALUE = 1000
 
 
@@ -29,7 +29,7 @@ def key_of(number: int) -> bytes:
 
 def _until_taken(call: Callable[[], Any]) -> None:
     """A flush or compaction may use up the reserve for a moment."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_LIMIT
     while True:
         try:
             call()

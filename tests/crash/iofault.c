@@ -358,6 +358,29 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room) { (void)room
 EXPORT ssize_t __pread_chk(int fd, void *buf, size_t n, off_t at, size_t room) { (void)room; return read_any(fd, buf, n, at); }
 EXPORT ssize_t __pread64_chk(int fd, void *buf, size_t n, off64_t at, size_t room) { (void)room; return read_any(fd, buf, n, at); }
 
+/* A short read ends within the first piece. */
+static ssize_t readv_any(int fd, const struct iovec *v, int count, int64_t at, int flags) {
+    struct call c;
+    struct iovec half;
+    if (!watch_fd(&c, fd)) return syscall(SYS_preadv2, fd, v, count, at, 0L, flags);
+    ssize_t got = -1;
+    int verdict = begin(&c, OP_READ);
+    if (verdict == SHORT) {
+        while (count > 1 && !v->iov_len) v++, count--;
+        half.iov_base = v->iov_base;
+        half.iov_len = v->iov_len > 1 ? v->iov_len / 2 : v->iov_len;
+        v = &half;
+        count = 1;
+    }
+    if (verdict != FAIL) got = syscall(SYS_preadv2, fd, v, count, at, 0L, flags);
+    RETURN(c, got, at, 0, NULL, 0);
+}
+
+EXPORT ssize_t preadv(int fd, const struct iovec *v, int count, off_t at) { return readv_any(fd, v, count, at, 0); }
+EXPORT ssize_t preadv64(int fd, const struct iovec *v, int count, off64_t at) { return readv_any(fd, v, count, at, 0); }
+EXPORT ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) { return readv_any(fd, v, count, at, flags); }
+EXPORT ssize_t preadv64v2(int fd, const struct iovec *v, int count, off64_t at, int flags) { return readv_any(fd, v, count, at, flags); }
+
 /* Where a plain write lands: the end for O_APPEND, else the descriptor's position. */
 static int64_t position(int fd) {
     if (fcntl(fd, F_GETFL) & O_APPEND) {

@@ -1,6 +1,7 @@
 """All jobs of the lab by name. Each runs in a process of its own, under iofault."""
 
 from lsmkv.version import version_set
+from lsmkv_ext import large_write
 
 from .allocations import fail_allocation
 from .damage import sweep as damage_sweep
@@ -35,6 +36,7 @@ from .writing import (
 # Small, so that crashes and failures meet manifests that are started anew in the middle of things.
 version_set.MANIFEST_LIMIT = 2000
 version_set.MANIFEST_GROWTH = 2
+large_write.set_shortest_stream(64)
 
 __all__ = [
     "beside_a_bad_disk",

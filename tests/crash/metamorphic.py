@@ -21,6 +21,10 @@ from sortedcontainers import SortedDict
 from timed_model import TimedModel
 
 import lsmkv
+from lsmkv_ext.filter.fuse import set_min_keys
+
+# Small tables get fuse filters too.
+set_min_keys(10)
 
 Operation = tuple[Any, ...]
 
@@ -39,6 +43,9 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
     "large values, no log": {**_SMALL, "large_value_threshold": 64, "large_value_compression": "lz4", "wal": None},
     "no compression": {**_SMALL, "compression": None},
     "compression per level": {**_SMALL, "compression": [None, None, "lz4"]},
+    "zstd": {**_SMALL, "compression": "zstd"},
+    "zstd in deep levels": {**_SMALL, "compression": ["lz4", "lz4", "zstd"]},
+    "large values, zstd": {**_SMALL, "large_value_threshold": 64, "large_value_compression": "zstd"},
     "no filters": {**_SMALL, "bits_per_key": 0},
     "weak filters": {**_SMALL, "bits_per_key": 2},
     "strong filters": {**_SMALL, "bits_per_key": 20},
@@ -48,10 +55,16 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
     "filters for hits, measured": {**_SMALL, "optimize_filters_for_hits": "auto"},
     "unchecked filters": {**_SMALL, "verify_filters": False},
     "prefix filters": {**_SMALL, "prefix_extractor": 5},
+    "prefix filters of two lengths": {**_SMALL, "prefix_extractor": [2, 5]},
     "prefix filters by separator": {**_SMALL, "prefix_extractor": b"/"},
+    "fuse filters": {**_SMALL, "filter": "fuse"},
+    "fuse filters, narrow": {**_SMALL, "filter": "fuse", "bits_per_key": 4.5, "prefix_extractor": 5},
+    "kinds of filters by level": {**_SMALL, "filter": ["bloom", "fuse"], "filter_debt_ratio": 0.1},
+    "kinds of filters by budget": {**_SMALL, "filter": "auto", "bits_per_key": "auto", "filter_debt_ratio": 0.1},
     "filter debt": {**_SMALL, "filter_debt_ratio": 0.1, "bits_per_key": [16, 8, 4]},
     "no cache": {**_SMALL, "block_cache_size": 0},
     "small cache": {**_SMALL, "block_cache_size": 16 << 10},
+    "one size for all memory": {**_SMALL, "memory": 512 << 10},
     "cached index and filters": {**_SMALL, "cache_index_and_filter_blocks": True},
     "eager compaction": {**_SMALL, "l0_compaction_trigger": 1, "level_size_ratio": 2},
     "lazy compaction": {**_SMALL, "l0_compaction_trigger": 12},

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # (b"p", key, value) | (b"d", key) | (b"r", start, stop), (b"t", key, value): a put that expires in the far future, and
-# (b"x", key, value): one that is expired already.
+# (b"x", key, value): one that is expired already. (b"s", key, value): a put from a file object; (b"i", key, value): an
+# ingested one.
 Edit = tuple[bytes, ...]
 Batch = list[Edit]
-PUTS = (b"p", b"t")
+PUTS = (b"p", b"t", b"s", b"i")
 
 _HEAD = struct.Struct("<IIcIB")  # crc, length of the body, kind, batch number, sync
 _PART = struct.Struct("<I")
@@ -30,7 +31,7 @@ def apply(model: dict[bytes, bytes], batch: Batch) -> None:
     """What a batch does to a plain dict."""
     for edit in batch:
         match edit:
-            case (b"p" | b"t", key, value):
+            case (b"p" | b"t" | b"s" | b"i", key, value):
                 model[key] = value
             case (b"d", key) | (b"x", key, _):
                 model.pop(key, None)

@@ -42,7 +42,7 @@ from .writing import arm, contents
 LENGTHS = [0, 3, 30, 150, 150, 400, 400, 1000]
 LAST = b"\xff" * 400  # above all keys
 # Operations until the call that is armed to fail is given up, or its damage is looked at.
-PATIENCE = 60
+WAIT_LIMIT = 60
 
 
 # What is done ------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Session:
         """Arms a call to fail; not in a session without a log, whose losses no rule describes."""
         if self.log and self._armed_for < 0 and not self.kills:
             self.control.arm(ops, nth, Action.FAIL, error, sticky)
-            self._armed_for = PATIENCE
+            self._armed_for = WAIT_LIMIT
 
     def _raised(self, operation: Operation, error: lsmkv.Error) -> None:
         self._hit = self._hit or (not self.kills and self.control.hits() > 0)

@@ -39,10 +39,13 @@ def record_unflushed(folder: str, trace_path: str, options: dict[str, Any], seed
     Returns how many logs there were."""
     control = arm(folder, None)
     control.trace(trace_path)
-    load = Load(seed, b"r:", keys=120, sync_every=12)
+    streams = options.get("large_value_threshold") is not None
+    load = Load(seed, b"r:", keys=120, sync_every=12, streams=streams)
     db = open_spread(folder, **options)
     release = hold_flushes()
     for _ in range(count):
+        if len(db._versions.engine.logs) >= options["max_write_buffers"] - 2:
+            break  # the last write buffer would wait for a flush, and a batch may fill two
         batch, sync = load.next()
         control.mark(BEGIN + oracle.encode(batch))
         write(db, batch, sync)
@@ -59,7 +62,8 @@ def record(folder: str, trace_path: str, options: dict[str, Any], seed: str, cou
     flushes, compactions and syncs, a reopen half way, and later one that finds a log, which it replays in pieces."""
     control = arm(folder, None)
     control.trace(trace_path)
-    load = Load(seed, b"r:", keys=120, sync_every=12)
+    large = options.get("large_value_threshold") is not None
+    load = Load(seed, b"r:", keys=120, sync_every=12, streams=large, ingests=large)
     rng = random.Random(seed)
     db = open_spread(folder, **options)
     for number in range(count):

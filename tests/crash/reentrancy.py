@@ -49,11 +49,29 @@ CLASSES: dict[str, type] = {
     "SSTWriter": lsmkv.SSTWriter,
     "SSTReader": lsmkv.SSTReader,
     "BlockedBloom": lsmkv.BlockedBloom,
+    "CountingBloom": lsmkv.CountingBloom,
+    "FuseFilter": lsmkv.FuseFilter,
+    "RotatingBloom": lsmkv.RotatingBloom,
+    "ScalableBloom": lsmkv.ScalableBloom,
     "ManualClock": lsmkv.ManualClock,
     "Cache": lsmkv.Cache,
 }
+FILTERS = (lsmkv.BlockedBloom, lsmkv.CountingBloom, lsmkv.RotatingBloom, lsmkv.ScalableBloom)
 # Plain data: nothing in them can be closed.
-DATA = {"CacheItem", "CacheStats", "Codec", "Explain", "Options", "RepairReport", "Report", "Stats"}
+DATA = {
+    *(
+        "Backup",
+        "BuiltPartition",
+        "BulkWriter",
+        "CacheItem",
+        "CacheStats",
+        "Codec",
+        "Explain",
+        "Options",
+        "RepairReport",
+    ),
+    *("Report", "Stats", "TableInfo"),
+}
 OPTIONS: dict[str, Any] = {
     "write_buffer_size": 64 << 10,
     "block_size": 1024,
@@ -447,7 +465,7 @@ TRIGGERS: dict[str, Any] = {
 def _close_target(t: Trial) -> None:
     if isinstance(t.target, lsmkv.SSTWriter):
         t.target.abort()
-    elif isinstance(t.target, (lsmkv.WriteBatch, PrefixedBatch, lsmkv.BlockedBloom)):
+    elif isinstance(t.target, (lsmkv.WriteBatch, PrefixedBatch, *FILTERS)):
         t.target.clear()
     else:
         getattr(t.target, "close", t.db.close)()
@@ -467,8 +485,9 @@ def _change_target(t: Trial) -> None:
             raise RuntimeError
     elif isinstance(target, lsmkv.SSTWriter):
         t.rng.choice([target.finish, target.abort, lambda: target.put(b"zzz", b"z"), lambda: target.size])()
-    elif isinstance(target, lsmkv.BlockedBloom):
-        t.rng.choice([target.clear, lambda: target.add(b"x"), lambda: target.merge(target.copy())])()
+    elif isinstance(target, FILTERS):
+        merge = getattr(target, "merge", lambda other: other.clear())
+        t.rng.choice([target.clear, lambda: target.add(b"x"), lambda: merge(target.copy())])()
     else:
         t.put(b"inner", b"1")
 
@@ -736,6 +755,8 @@ SPACE: dict[str, tuple[Call, str]] = {
     **READS,
     **WRITES,
     "approximate_len": (lambda d, t: d.approximate_len(), ""),
+    "tables": (lambda d, t: d.tables(), ""),
+    "split_points": (lambda d, t: d.split_points(t.number(3)), "index"),
     "approximate_size": (lambda d, t: d.approximate_size(t.key(KEYS[1]), t.key(KEYS[9])), "buffer"),
     "closed": (lambda d, t: d.closed, ""),
     "compact_range": (
@@ -947,6 +968,26 @@ _simple("WriteBatch", lambda t: t.db.write_batch(), BATCHED)
 _simple("PrefixedBatch", lambda t: t.db.prefixed_db(b"").write_batch(), BATCHED)
 
 
+class Rows:
+    """A table of keys and values that acts while it is asked for its rows."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        import pyarrow
+
+        schema = pyarrow.schema({"key": pyarrow.binary(), "value": pyarrow.binary()})
+        return pyarrow.RecordBatchReader.from_batches(schema, self.batches(schema)).__arrow_c_stream__()
+
+    def batches(self, schema: Any) -> Iterator[Any]:
+        import pyarrow
+
+        for n in range(0, len(KEYS), 50):
+            self.trial.act()
+            yield pyarrow.record_batch({"key": KEYS[n : n + 50], "value": KEYS[n : n + 50]}, schema=schema)
+
+
 def _new_table(t: Trial) -> lsmkv.SSTWriter:
     return lsmkv.SSTWriter(t.path("outer.sst"))
 
@@ -959,6 +1000,7 @@ _simple(
             lambda w, t: [w.put(t.key(key), t.key(b"1"), seq=t.number(1), **t.expiry()) for key in KEYS[::20]],
             "buffer index float timedelta datetime",
         ),
+        "put_arrow": (lambda w, t: w.put_arrow(Rows(t), seq=t.number(1)), "buffer index"),
         "delete": (lambda w, t: [w.delete(t.key(key), seq=t.number(1)) for key in KEYS[::20]], "buffer index"),
         "delete_range": (lambda w, t: w.delete_range(t.key(KEYS[0]), t.key(KEYS[1]), seq=t.number(1)), "buffer index"),
         "path": (lambda w, t: w.path, ""),
@@ -1006,39 +1048,96 @@ _simple(
 )
 
 
-def _bloom(t: Trial) -> lsmkv.BlockedBloom:
-    bloom = lsmkv.BlockedBloom(10_000)
+def _filter(t: Trial, cls: type, *args: Any, **options: Any) -> Any:
+    made = cls(10_000, *args, **options)
+    made.add_many(KEYS)
+    return made
+
+
+def _shared_bloom(t: Trial) -> lsmkv.BlockedBloom:
+    bloom = lsmkv.BlockedBloom.open_shared(t.path(f"seen-{t.rng.random()}.filter"), 10_000)
     bloom.add_many(KEYS)
     return bloom
 
+
+def _bloom(t: Trial) -> lsmkv.BlockedBloom:
+    return _shared_bloom(t) if t.rng.random() < 0.5 else _filter(t, lsmkv.BlockedBloom)
+
+
+def _rotating(t: Trial) -> lsmkv.RotatingBloom:
+    """Its clock is Python code in the middle of each call."""
+    return _filter(t, lsmkv.RotatingBloom, window=5, clock=lambda: (t.act(), 1.0)[1])
+
+
+def _read(*names: str) -> dict[str, tuple[Call, str]]:
+    return {name: (lambda b, t, name=name: getattr(b, name), "") for name in names}
+
+
+FILTER_CALLS: dict[str, tuple[Call, str]] = {
+    "add": (lambda b, t: b.add(t.key(b"a")), "buffer"),
+    "add_many": (lambda b, t: b.add_many(t.each([t.key(key) for key in KEYS * 25])), "buffer iterable"),
+    "test_and_add": (lambda b, t: b.test_and_add(t.key(b"a")), "buffer"),
+    "test_many": (lambda b, t: b.test_many(t.each([t.key(key) for key in KEYS * 25])), "buffer iterable"),
+    "__contains__": (lambda b, t: t.key(b"a") in b, "buffer"),
+    "__eq__": (lambda b, t: b == b.copy(), ""),
+    "__init__": (lambda b, t: b.__init__(10), ""),
+    "__repr__": (lambda b, t: repr(b), ""),
+    "clear": (lambda b, t: b.clear(), ""),
+    "copy": (lambda b, t: b.copy(), ""),
+    "digest": (lambda b, t: b.digest(), ""),
+    "to_bytes": (lambda b, t: b.to_bytes(compress=t.flag(True)), "bool"),
+    "from_bytes": (lambda b, t: b.from_bytes(t.key(b.to_bytes())), "buffer"),
+    **_read("approximate_count", "capacity", "count", "designed_fpr", "expected_fpr", "fill_ratio", "nbytes"),
+    **_read("saturated", "seed"),
+}
 
 _simple(
     "BlockedBloom",
     _bloom,
     {
-        "add": (lambda b, t: b.add(t.key(b"a")), "buffer"),
-        "add_many": (lambda b, t: b.add_many(t.each([t.key(key) for key in KEYS * 25])), "buffer iterable"),
-        "test_and_add": (lambda b, t: b.test_and_add(t.key(b"a")), "buffer"),
-        "test_many": (lambda b, t: b.test_many(t.each([t.key(key) for key in KEYS * 25])), "buffer iterable"),
-        "__contains__": (lambda b, t: t.key(b"a") in b, "buffer"),
-        "__eq__": (lambda b, t: b == b.copy(), ""),
-        "__init__": (lambda b, t: b.__init__(10), ""),
-        "__repr__": (lambda b, t: repr(b), ""),
+        **FILTER_CALLS,
         "__sizeof__": (lambda b, t: sys.getsizeof(b), ""),
+        "__enter__": (lambda b, t: b.__enter__(), ""),
+        "__exit__": (lambda b, t: b.__exit__(None, None, None), ""),
         "merge": (lambda b, t: b.merge(b.copy()), ""),
-        "clear": (lambda b, t: b.clear(), ""),
-        "copy": (lambda b, t: b.copy(), ""),
-        "to_bytes": (lambda b, t: b.to_bytes(), ""),
-        "from_bytes": (lambda b, t: b.from_bytes(t.key(b.to_bytes())), "buffer"),
-        **{
-            name: (lambda b, t, name=name: getattr(b, name), "")
-            for name in (
-                *("approximate_count", "bits_per_key", "capacity", "count", "designed_fpr", "expected_fpr"),
-                *("fill_ratio", "k", "n_blocks", "nbytes", "saturated", "seed"),
-            )
-        },
+        "open_shared": (lambda b, t: b.open_shared(FsPath(t, t.path("other.filter")), 10), "fspath"),
+        "flush": (lambda b, t: b.flush(), ""),
+        "close": (lambda b, t: b.close(), ""),
+        **_read("bits_per_key", "k", "n_blocks", "path"),
     },
 )
+
+_simple(
+    "CountingBloom",
+    lambda t: _filter(t, lsmkv.CountingBloom),
+    {
+        **FILTER_CALLS,
+        "__sizeof__": (lambda b, t: sys.getsizeof(b), ""),
+        "discard": (lambda b, t: b.discard(t.key(KEYS[3])), "buffer"),
+        "remove": (lambda b, t: b.remove(t.key(KEYS[3])), "buffer"),
+        "merge": (lambda b, t: b.merge(b.copy()), ""),
+        "to_bloom": (lambda b, t: b.to_bloom(), ""),
+        **_read("bits_per_key", "k", "n_blocks", "stuck_counters"),
+    },
+)
+
+_simple(
+    "FuseFilter",
+    lambda t: lsmkv.FuseFilter(KEYS),
+    {
+        **{
+            name: FILTER_CALLS[name]
+            for name in FILTER_CALLS
+            if name not in ("add", "add_many", "test_and_add", "clear")
+        },
+        "__init__": (lambda b, t: lsmkv.FuseFilter(t.each([t.key(key) for key in KEYS * 25])), "buffer iterable"),
+        "__sizeof__": (lambda b, t: sys.getsizeof(b), ""),
+        **_read("bits_per_key", "fingerprint_bits"),
+    },
+)
+
+_simple("RotatingBloom", _rotating, {**FILTER_CALLS, **_read("window")})
+_simple("ScalableBloom", lambda t: _filter(t, lsmkv.ScalableBloom), {**FILTER_CALLS, **_read("n_layers")})
 
 
 _simple(
@@ -1083,6 +1182,31 @@ def _repair(t: Trial) -> None:
 @case("upgrade", "fspath")
 def _upgrade(t: Trial) -> None:
     lsmkv.upgrade(t.fspath(_copy_of_database(t)))
+
+
+def _make_backups(t: Trial) -> str:
+    lsmkv.backup(_copy_of_database(t), t.path("backups"))
+    return t.path("backups")
+
+
+@case("backup", "fspath")
+def _backup(t: Trial) -> None:
+    lsmkv.backup(t.fspath(_copy_of_database(t)), t.path("backups"))
+
+
+@case("restore", "fspath")
+def _restore(t: Trial) -> None:
+    lsmkv.restore(_make_backups(t), t.fspath(t.path("restored")))
+
+
+@case("backups", "fspath")
+def _backups(t: Trial) -> None:
+    lsmkv.backups(t.fspath(_make_backups(t)))
+
+
+@case("prune_backups", "fspath", "index")
+def _prune_backups(t: Trial) -> None:
+    lsmkv.prune_backups(t.fspath(_make_backups(t)), t.number(1))
 
 
 @case("plan")

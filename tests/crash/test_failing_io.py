@@ -40,6 +40,8 @@ KINDS = {
     "ENOSPC from then on": failing(CALLS, errno.ENOSPC, True),
     "EMFILE once": failing(mask(Op.OPEN), errno.EMFILE, False),
     "EMFILE from then on": failing(mask(Op.OPEN), errno.EMFILE, True),
+    "reads fail once": failing(mask(Op.READ), errno.EIO, False),
+    "reads fail from then on": failing(mask(Op.READ), errno.EIO, True),
     "sync fails once": failing(SYNCS, errno.EIO, False),
     "sync fails from then on": failing(SYNCS, errno.EIO, True),
 }
@@ -50,9 +52,11 @@ INVISIBLE = {
 }
 
 
-def attempt(lab, folder, name: str, wal: str, fault: dict) -> dict:
-    """One run with a fault and the check after it; returns what the run said."""
-    options = {**TINY, "wal": wal, "keyspaces": KEYSPACES[wal], "large_value_threshold": LARGE[wal]}
+def attempt(lab, folder, name: str, wal: str, fault: dict, *, large: bool = True) -> dict:
+    """One run with a fault and the check after it; returns what the run said. Without `large` no value goes to a value
+    log and no table is ingested.
+    """
+    options = {**TINY, "wal": wal, "keyspaces": KEYSPACES[wal], "large_value_threshold": LARGE[wal] if large else None}
     place, book = str(folder / name / "db"), str(folder / name / "book")
     (folder / name).mkdir()
     fault = {**fault, "action": int(fault["action"])}
@@ -108,12 +112,36 @@ def test_interrupted_and_short_calls_are_invisible(lab, folder, kind, wal):
 
 @pytest.mark.parametrize("err", [errno.EIO, errno.ENOSPC])
 def test_a_failed_log_write_raises_in_the_caller(lab, folder, err):
-    # Before the first rotation: it wakes the task that makes the next log, and no caller waits for that log's head.
+    # Before the first rotation, and so without ingests, which rotate: it wakes the task that makes the next log, and no
+    # caller waits for that log's head.
     for nth in (3, 10, 20):
         fault = {"ops": mask(Op.PWRITE), "nth": nth, "action": Action.FAIL, "err": err, "match": ".wal"}
-        said = attempt(lab, folder, f"n{nth}", "write", fault)
+        said = attempt(lab, folder, f"n{nth}", "write", fault, large=False)
         assert said["hits"] == 1
         assert said["raised"] != []
+
+
+KILLED = """
+import os, sys, lsmkv
+db = lsmkv.open(sys.argv[1], large_value_threshold=128)
+db.put(b"small", b"s")
+db.put(b"large", b"l" * 5000)
+os._exit(0)
+"""
+
+
+def test_an_open_syncs_the_values_it_takes_over(lab, folder):
+    """Nobody synced them before the kill: a table may point to them only after that."""
+    place = folder / "db"
+    assert run_python(KILLED, str(place)).returncode == 0
+    fault = {"ops": SYNCS, "nth": 1, "action": int(Action.FAIL), "err": errno.EIO, "match": ".vlog"}
+    options = {"large_value_threshold": 128}
+    said = lab.run("open_with_fault", folder=str(place), options=options, fault=fault)
+    assert said.ok, said.words()
+    assert said.value["hits"] == 1
+    assert "value log" in said.value["raised"]
+    with lsmkv.open(place, **options) as db:
+        assert dict(db.items()) == {b"small": b"s", b"large": b"l" * 5000}
 
 
 @pytest.mark.timeout(0)
@@ -154,6 +182,51 @@ def test_a_failed_fsync_in_a_compact_range_is_final(lab, folder):
     outcome = lab.run("fsync_failure_in_compact_range", folder=str(folder / "db"), options=options)
     assert outcome.ok, outcome.words()
     assert outcome.value == ["IOError", "ReadOnlyError", "none"]
+
+
+READS = """
+import errno, os, random, sys
+import lsmkv
+from crash.iofault import Action, Control, Op, mask
+
+values = {b"%d" % n: random.Random(n).randbytes(n) for n in (200, 5_000, 70_000, 1_500_000)}
+values |= {b"packed%d" % n: b"v" * n for n in (5_000, 70_000)}
+control = Control()
+reads = {"ops": mask(Op.READ), "match": ".vlog"}
+
+def by_file(db, key):
+    with db.open_value(key) as file:
+        return file.read()
+
+with lsmkv.open(sys.argv[1], large_value_threshold=100) as db:
+    for key, value in values.items():
+        db.put(key, value)
+    db.flush()
+    for read in (lsmkv.DB.get, by_file, lambda db, key: dict(db.items())[key], lambda db, key: db.multi_get([key])[0]):
+        for key, value in values.items():
+            control.arm(nth=1, action=Action.FAIL, err=errno.EIO, sticky=True, **reads)
+            try:
+                read(db, key)
+            except lsmkv.IOError as error:
+                assert error.errno == errno.EIO, error
+            else:
+                raise AssertionError(f"{key} was read")
+            assert control.hits()
+            for nth in (1, 2):
+                control.arm(nth=nth, action=Action.FAIL, err=errno.EINTR, **reads)
+                assert read(db, key) == value
+            control.arm(nth=1, action=Action.SHORT, sticky=True, **reads)
+            assert read(db, key) == value
+            assert control.hits()
+            control.disarm()
+            assert read(db, key) == value
+os._exit(0)
+"""
+
+
+def test_a_read_of_a_large_value_that_fails_raises(tmp_path):
+    done = run_python(READS, str(tmp_path / "db"), IOFAULT_ROOT=str(tmp_path))
+    assert done.returncode == 0, done.stderr
 
 
 WITHOUT_MAPPINGS = """

@@ -108,6 +108,22 @@ def test_short_write_writes_half(tmp_path):
     assert (tmp_path / "a").stat().st_size == 5
 
 
+def test_reads_of_several_pieces_fail_and_are_short(tmp_path):
+    (tmp_path / "a").write_bytes(b"x" * 10)
+    code = """
+import os, sys
+fd = os.open(sys.argv[1] + "/a", os.O_RDONLY)
+try:
+    print(os.preadv(fd, [bytearray(0), bytearray(4), bytearray(6)], 0))
+except OSError as error:
+    print(error.errno)
+"""
+    for action, said in ((Action.SHORT, "2"), (Action.FAIL, str(errno.EIO))):
+        arm = arm_text(mask(Op.READ), 1, action, errno.EIO)
+        done = run_python(code, str(tmp_path), IOFAULT_ROOT=str(tmp_path), IOFAULT_ARM=arm)
+        assert done.stdout.strip() == said
+
+
 @pytest.mark.parametrize(("action", "size"), [(Action.KILL, 3), (Action.KILL_AFTER, 6)])
 def test_kills_at_or_after_the_nth_call(tmp_path, action, size):
     arm = arm_text(WRITES, 2, action)

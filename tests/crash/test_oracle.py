@@ -149,7 +149,7 @@ def test_a_writer_that_starts_keeps_the_mark_of_a_power_cut(tmp_path, monkeypatc
 
     monkeypatch.setattr(oracle, "records", records_and_cut)
     errors = []
-    writing._writer(None, str(path), "seed", 0, 8, errors)
+    writing._writer(None, str(path), "seed", 0, 8, False, errors)
     monkeypatch.undo()
     assert errors == []
     assert [kind for kind, *_ in oracle.records(path)] == [oracle.OPENED, *[oracle.CUT] * cuts]

@@ -37,10 +37,12 @@ def open_database(folder: str, options: dict[str, Any], slack: int | None, flag:
     return open_spread(folder, flag, **options)
 
 
-def _writer(db: Any, path: str, seed: str, count: int, sync_every: int, errors: list[BaseException]) -> None:
+def _writer(
+    db: Any, path: str, seed: str, count: int, sync_every: int, large: bool, errors: list[BaseException]
+) -> None:
     # Not alone: a torn end of the book was cut off at the open, and another process may be noting a power cut now.
     book = oracle.Writer(path, alone=False)
-    load = Load(seed, Path(path).name.encode() + b":", sync_every=sync_every)
+    load = Load(seed, Path(path).name.encode() + b":", sync_every=sync_every, streams=large, ingests=large)
     try:
         for _ in range(count):
             batch, sync = load.next()
@@ -113,8 +115,10 @@ def write_until_killed(
     for path in books if mark else ():
         oracle.Writer(path).opened()
     errors: list[BaseException] = []
+    large = options.get("large_value_threshold") is not None
     threads = [
-        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, sync_every, errors)) for path in books
+        threading.Thread(target=_writer, args=(db, path, f"{seed}/{path}", count, sync_every, large, errors))
+        for path in books
     ]
     rng = random.Random(seed)
     for thread in threads:

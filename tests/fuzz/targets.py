@@ -22,10 +22,17 @@ from lsmkv_ext.batch import decode_operations
 from lsmkv_ext.compaction.job import FileNumbers, Job
 from lsmkv_ext.errors import CorruptionError, FormatError
 from lsmkv_ext.filter.bloom import BlockedBloom
+from lsmkv_ext.filter.counting import CountingBloom
 from lsmkv_ext.filter.format import describe_filter
+from lsmkv_ext.filter.fuse import probe_fuse, set_min_keys
+from lsmkv_ext.filter.fuse_filter import FuseFilter
+from lsmkv_ext.filter.rotating import RotatingBloom
+from lsmkv_ext.filter.scalable import ScalableBloom
 from lsmkv_ext.memtable.memtable import Memtable
 from lsmkv_ext.memtable.replay import LogReplay
 from lsmkv_ext.port.wall_clock import encode_clock
+from lsmkv_ext.table.rebuild import rebuild_table_filter
+from lsmkv_ext.table.sst_writer import SSTWriter
 from lsmkv_ext.table.table import Table
 from lsmkv_ext.values.reader import ValueLog, decode_pointer
 from lsmkv_ext.values.writer import ValueWriter
@@ -182,6 +189,15 @@ def bloom_examples(folder: Path) -> list[bytes]:
     return out
 
 
+def filter_examples(folder: Path) -> list[bytes]:
+    """Also with the prefixes of a table's filter: kind 3, lengths 2, 4 and 8."""
+    prefixed = bytearray(bloom_examples(folder)[1])
+    put(prefixed, 40, 3, 4)
+    put(prefixed, 44, 0x080402, 4)
+    bloom_seal(prefixed)
+    return [*bloom_examples(folder), bytes(prefixed)]
+
+
 def bloom_seal(data: bytearray) -> None:
     put(data, 48, xxh3(data[64:], 0x6269747366696C74), 8)
     put(data, 56, xxh3(data[:56], 0x68656164666C7472), 8)
@@ -198,10 +214,120 @@ def bloom_run(data: bytes, folder: Path) -> None:
         raise AssertionError("a filter does not survive to_bytes")
 
 
+def family_examples(*makes: Callable[[], Any]) -> Callable[[Path], list[bytes]]:
+    """Blobs of the filters, with few keys and with none, plain and compressed."""
+
+    def examples(folder: Path) -> list[bytes]:
+        out = []
+        for make in makes:
+            out.append(make().to_bytes(compress=True))
+            made = make()
+            made.add_many(b"%d" % n for n in range(40))
+            out.append(made.to_bytes())
+        return out
+
+    return examples
+
+
+def static_examples(folder: Path) -> list[bytes]:
+    filters = [FuseFilter([b"%d" % n for n in range(count)], width) for count, width in ((0, 8), (3, 4), (300, 12))]
+    return [*(one.to_bytes() for one in filters), filters[-1].to_bytes(compress=True)]
+
+
+def static_run(data: bytes, folder: Path) -> None:
+    made = FuseFilter.from_bytes(data)
+    made.test_many([b"%d" % n for n in range(100)])
+    _ = made.fill_ratio, made.bits_per_key, made.expected_fpr, repr(made), made.digest()
+    if FuseFilter.from_bytes(made.to_bytes()) != made:
+        raise AssertionError("a filter does not survive to_bytes")
+
+
+def family_seal(data: bytearray) -> None:
+    """Puts right the header, and the filters inside as far as their lengths lead to them."""
+    if data[5:6] in (b"\4", b"\5"):
+        at = 64
+        while at + 8 <= len(data) and (size := u64(data, at)) <= len(data) - at - 8:
+            at += 8
+            inner = data[at : at + size]
+            if inner[:4] == b"LKVF":
+                bloom_seal(inner)
+                data[at : at + size] = inner
+            at += size
+    bloom_seal(data)
+
+
+def family_run(cls: Any, **options: Any) -> Callable[[bytes, Path], None]:
+    """`options` are of from_bytes. The last key is in every filter, however few keys it remembers."""
+
+    def run(data: bytes, folder: Path) -> None:
+        made = cls.from_bytes(data, **options)
+        made.add_many([b"x", b"y"])
+        made.add(b"z")
+        if b"z" not in made:
+            raise AssertionError("a false negative")
+        _ = made.fill_ratio, made.approximate_count, made.expected_fpr, made.capacity, repr(made), made.digest()
+        if cls.from_bytes(made.to_bytes(), **options) != made:
+            raise AssertionError("a filter does not survive to_bytes")
+
+    return run
+
+
+def shared_examples(folder: Path) -> list[bytes]:
+    path = folder / "example.filter"
+    out = []
+    for count in (1, 100):
+        with BlockedBloom.open_shared(path, count) as bloom:
+            bloom.add_many(b"%d" % n for n in range(count))
+        out.append(path.read_bytes())
+        path.unlink()
+    return out
+
+
+def shared_seal(data: bytearray) -> None:
+    put(data, 56, xxh3(data[:56], 0x68656164666C7472), 8)
+    put(data, 88, xxh3(data[4096:], 0x6269747366696C74), 8)
+    put(data, 104, xxh3(data[64:104], 0x7374617465666C74), 8)
+
+
+def shared_run(data: bytes, folder: Path) -> None:
+    with BlockedBloom.open_shared(as_file(data, folder, "seen.filter")) as bloom:
+        bloom.add(b"x")
+        if b"x" not in bloom:
+            raise AssertionError("a false negative")
+
+
+def fuse_examples(folder: Path) -> list[bytes]:
+    out = []
+    before = set_min_keys(1)
+    try:
+        for count, width in ((1, 8), (40, 4), (200, 13)):
+            with SSTWriter(folder / "plain.sst") as writer:
+                for n in range(count):
+                    writer.put(b"%03d" % n, b"")
+            table = Table(str(folder / "plain.sst"))
+            rebuild_table_filter(table, folder / "fuse.sst", millibits=9000, milliwidth=width * 1000)
+            out.append(b"".join(Table(str(folder / "fuse.sst")).filter_bytes()))
+            for name in ("plain.sst", "fuse.sst"):
+                os.unlink(folder / name)
+    finally:
+        set_min_keys(before)
+    return out
+
+
 def filter_run(data: bytes, folder: Path) -> None:
     problem = describe_filter(data[:64], data[64:])["problem"]
     if problem != "ok":
         raise CorruptionError(problem)
+
+
+def fuse_run(data: bytes, folder: Path) -> None:
+    """A usable filter is probed within its bytes."""
+    found = describe_filter(data[:64], data[64:])
+    if not found["usable"]:
+        raise CorruptionError(found["problem"])
+    if found["kind"] == "fuse":
+        shift = data[37]
+        probe_fuse(((found["n_blocks"] >> shift) - 2, shift, data[7], data[38]), data[64:], [0, 1 << 63, 2**64 - 1])
 
 
 # ---- manifest -----------------------------------------------------------------------------------
@@ -348,14 +474,30 @@ def make_table(folder: Path, entries: int, tombstones: int, expiring: int = 0, *
     return data
 
 
+def make_ingestible(folder: Path) -> bytes:
+    """A table whose large values are in a value log beside it."""
+    path = folder / "ingest.sst"
+    with SSTWriter(path, large_value_threshold=64, compression=None, block_size=256, bits_per_key=0) as writer:
+        for n in range(20):
+            writer.put(b"key%03d" % n, b"value" * (n % 4 * 5), expire_at=1e10 if n % 3 == 0 else None)
+    data = path.read_bytes()
+    path.unlink()
+    path.with_suffix(".vlog").unlink()
+    return data
+
+
 def table_examples(folder: Path) -> list[bytes]:
     return [
+        make_ingestible(folder),
         make_table(folder, 25, 3, block_size=4096, compression=0),
         make_table(folder, 25, 0, block_size=4096, compression=1),
         make_table(folder, 60, 2, block_size=256, compression=0),
         make_table(folder, 0, 2),
         make_table(folder, 25, 2, expiring=3, block_size=4096, compression=0),
         make_table(folder, 40, 0, expiring=2, block_size=256, compression=0, keyspace=(3, b"users")),
+        make_table(folder, 30, 0, block_size=4096, compression=0, prefix=(3, 0x0504)),
+        make_table(folder, 25, 3, block_size=4096, compression=2),
+        make_table(folder, 60, 0, block_size=1024, compression=2),
     ]
 
 
@@ -380,8 +522,23 @@ def table_seal(data: bytearray) -> None:
     put(data, footer + 144, xxh3(data[footer + 64 : footer + 144], FRAME_SEED ^ FOOTER << 56), 8)
 
 
+OWN_LOG = 9
+
+
+def run_ingested(table: Table) -> None:
+    """In a database the pointers of an ingested table have the number of its value log."""
+    try:
+        stored = [u64(bytearray(pointer), 0) for _, pointer in table.pointers()]
+        ingested = [u64(bytearray(pointer), 0) for _, pointer in Table(table.path, own_log=OWN_LOG).pointers()]
+    except CorruptionError:
+        return
+    if ingested != [number or OWN_LOG for number in stored]:
+        raise AssertionError("the pointers of an ingested table have other numbers")
+
+
 def table_run(data: bytes, folder: Path) -> None:
     table = Table(as_file(data, folder, "000001.sst"))
+    run_ingested(table)
     _ = table.properties, table.filter_info, table.range_tombstones, table.separators()
     probes = (b"key000", b"key007", b"key024", b"absent", b"zzz", b"")
     for key in probes:
@@ -445,9 +602,20 @@ POINTER = 32
 VALUE_HEAD = 64
 
 
+# With their compression. Some chunks of the last one shrink, some do not.
+EXAMPLE_VALUES = [
+    (b"v" * 300, 1),
+    (bytes(range(256)), 0),
+    (bytes(70_000), 1),
+    (b"", 0),
+    (b"text and more text " * 30, 2),
+    (b"a" * 1000 + b"text, " * 11_000, 2),
+]
+
+
 def values_examples(folder: Path) -> list[bytes]:
     out = []
-    for n, (value, compression) in enumerate([(b"v" * 300, 1), (bytes(range(256)), 0), (bytes(70_000), 1), (b"", 0)]):
+    for n, (value, compression) in enumerate(EXAMPLE_VALUES):
         path = folder / f"example{n}.vlog"
         pointer = ValueWriter(path, 1).append(value, compression)
         out.append(pointer + path.read_bytes())
@@ -486,7 +654,17 @@ TARGETS: dict[str, Target] = {
     "synced": Target(synced_examples, synced_run, synced_seal),
     "batch": Target(batch_examples, batch_run),
     "bloom": Target(bloom_examples, bloom_run, bloom_seal),
-    "filter": Target(bloom_examples, filter_run, bloom_seal),
+    "filter": Target(filter_examples, filter_run, bloom_seal),
+    "static": Target(static_examples, static_run, bloom_seal),
+    "counting": Target(family_examples(lambda: CountingBloom(30)), family_run(CountingBloom), family_seal),
+    "scalable": Target(family_examples(lambda: ScalableBloom(15, 0.1)), family_run(ScalableBloom), family_seal),
+    "rotating": Target(
+        family_examples(lambda: RotatingBloom(20, window=60), lambda: RotatingBloom(20)),
+        family_run(RotatingBloom, clock=lambda: 5.0),
+        family_seal,
+    ),
+    "shared": Target(shared_examples, shared_run, shared_seal),
+    "fuse": Target(fuse_examples, fuse_run, bloom_seal),
     "table": Target(table_examples, table_run, table_seal, errors=(CorruptionError, FormatError)),
     "edit": Target(edit_examples, edit_run),
     "manifest": Target(manifest_examples, manifest_run, manifest_seal, errors=(CorruptionError, FormatError)),

@@ -37,10 +37,10 @@ TTLS = st.sampled_from([1, 2, 5, 30])
 OPTION_SETS = st.fixed_dictionaries(
     {
         "wal": st.sampled_from(["mmap", "write"]),
-        "compression": st.sampled_from(["lz4", None]),
+        "compression": st.sampled_from(["lz4", None, "zstd"]),
         "bits_per_key": st.sampled_from([10, 0, [4, 12], "auto"]),
         "block_cache_size": st.sampled_from([0, 1 << 14, 1 << 20]),
-        "prefix_extractor": st.sampled_from([None, 1, b"k"]),
+        "prefix_extractor": st.sampled_from([None, 1, b"k", [1, 2]]),
         "optimize_filters_for_hits": st.sampled_from([False, True]),
     }
 )

@@ -50,9 +50,10 @@ class Failure(NamedTuple):
 
 
 def first_failure(report: Path) -> Failure | None:
-    """The test that failed; None if none did. An error outside of a test is not a failure."""
+    """The test that failed; None if none did. A check after a test counts as part of it, any other error does not."""
     for case in ElementTree.parse(report).iter("testcase"):
-        failure = case.find("failure")
+        errors = (error for error in case.findall("error") if "failed on teardown" in error.get("message", ""))
+        failure = next(iter((*case.findall("failure"), *errors)), None)
         if failure is not None:
             test = f"{case.get('classname', '').split('.')[-1]}::{case.get('name')}"
             return Failure(test, failure.get("message", "")[:300])

@@ -40,6 +40,13 @@ def test_an_error_outside_of_a_test_is_no_failure(tmp_path):
     assert first_failure(report) is None
 
 
+def test_a_check_after_a_test_is_part_of_it(tmp_path):
+    error = '<error message="failed on teardown with &quot;AssertionError: 1&quot;"/>'
+    report = tmp_path / "report.xml"
+    report.write_text(f'<testsuite><testcase classname="a" name="b">{error}</testcase></testsuite>')
+    assert first_failure(report) == ("a::b", 'failed on teardown with "AssertionError: 1"')
+
+
 @pytest.mark.parametrize("name", TRIED)
 def test_an_instrument_notices_a_mistake(name):
     mistake = MISTAKES[name]

@@ -62,11 +62,13 @@ CHANGING = [
     "db delete mydb user:00007 --yes",
     "db compact mydb --yes",
     "db flush mydb --yes",
-    "db checkpoint mydb copy --yes",
     "db ingest mydb new.sst --yes",
     "filter rebuild mydb --bits 12 --yes",
     "db destroy mydb --yes",
 ]
+# They write elsewhere, also while another process has the database open.
+COPYING = ["db checkpoint mydb copy --yes", "backup mydb backups --yes"]
+ON_REPOSITORY = ["restore backups restored --yes", "prune backups --keep 1 --yes"]
 # Of a database with named keyspaces.
 ON_KEYSPACES = [
     "db info shop --keyspace users",
@@ -101,6 +103,8 @@ MAKING = [
     "report mydb -o report.html",
     "report shop --keyspace orders -o shop.html",
 ]
+READING = [*ALONE, "backups backups", *ON_DATABASE, *ON_TABLE, *ON_KEYSPACES]
+WRITING = [*MAKING, *COPYING, *ON_REPOSITORY, *CHANGING_KEYSPACES, *CHANGING]
 
 
 def commands(command: click.Command = cli, name: str = "") -> list[tuple[str, click.Command]]:

@@ -68,7 +68,7 @@ def misfit(value: Any, shape: Any, where: str = "$") -> str | None:
 
 
 def write() -> None:
-    from catalogue import ALONE, CHANGING, CHANGING_KEYSPACES, MAKING, ON_DATABASE, ON_KEYSPACES, ON_TABLE
+    from catalogue import READING, WRITING
     from toolrunner import tool
 
     from lsmkv.compaction import automatic
@@ -79,8 +79,7 @@ def write() -> None:
     with tempfile.TemporaryDirectory() as directory:
         make_samples(Path(directory))
         os.chdir(directory)
-        reading = [*ALONE, *ON_DATABASE, *ON_TABLE, *ON_KEYSPACES]
-        for line in [*reading, *MAKING, *CHANGING_KEYSPACES, *CHANGING]:
+        for line in [*READING, *WRITING]:
             shapes[line] = shape_of(tool(*line.split(), "--json").json["result"])
     SCHEMA_FILE.write_text(json.dumps(shapes, indent=1, sort_keys=True) + "\n")
 

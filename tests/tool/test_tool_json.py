@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from catalogue import ALONE, CHANGING, CHANGING_KEYSPACES, MAKING, ON_DATABASE, ON_KEYSPACES, ON_TABLE
+from catalogue import READING, WRITING
 from shapes import SCHEMA_FILE, misfit
 from toolrunner import tool
 
-READING = [*ALONE, *ON_DATABASE, *ON_TABLE, *ON_KEYSPACES]
-WRITING = [*MAKING, *CHANGING, *CHANGING_KEYSPACES]
 SHAPES = json.loads(SCHEMA_FILE.read_text())
 
 

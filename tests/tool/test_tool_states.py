@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from catalogue import CHANGING, ON_DATABASE, ON_TABLE
+from catalogue import CHANGING, COPYING, ON_DATABASE, ON_TABLE
 from toolrunner import tool
 
 import lsmkv
@@ -47,7 +47,7 @@ def test_empty(tmp_path, monkeypatch, line, form):
 
 
 @BOTH
-@pytest.mark.parametrize("line", [*ON_DATABASE, *CHANGING])
+@pytest.mark.parametrize("line", [*ON_DATABASE, *COPYING, *CHANGING])
 def test_open_for_writing(lab, line, form):
     with lsmkv.open("mydb", "w"):
         outcome = run(line, form)
@@ -58,7 +58,7 @@ def test_open_for_writing(lab, line, form):
 
 
 @BOTH
-@pytest.mark.parametrize("line", [*ON_DATABASE, *CHANGING, *ON_TABLE])
+@pytest.mark.parametrize("line", [*ON_DATABASE, *COPYING, *CHANGING, *ON_TABLE])
 def test_missing(tmp_path, monkeypatch, line, form):
     monkeypatch.chdir(tmp_path)
     assert run(line, form).code == 3

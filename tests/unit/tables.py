@@ -29,7 +29,7 @@ layouts = st.fixed_dictionaries(
     {
         "block_size": st.sampled_from([1, 32, 128, 4096]),
         "restart_interval": st.sampled_from([1, 2, 8, 16]),
-        "compression": st.sampled_from([None, "lz4"]),
+        "compression": st.sampled_from([None, "lz4", "zstd"]),
         "bits_per_key": st.sampled_from([0, 10]),
     }
 )

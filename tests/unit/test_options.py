@@ -32,7 +32,7 @@ def test_unknown_name_is_answered_with_the_nearest():
         ("write_buffer_size", 65536.0),
         ("max_write_buffers", 1),
         ("block_size", 10),
-        ("compression", "zstd"),
+        ("compression", "snappy"),
         ("compression", []),
         ("compression", ["lz4"] * 8),
         ("bits_per_key", -1),
@@ -44,6 +44,13 @@ def test_unknown_name_is_answered_with_the_nearest():
         ("prefix_extractor", b""),
         ("prefix_extractor", b"::"),
         ("prefix_extractor", 0),
+        ("prefix_extractor", []),
+        ("prefix_extractor", [1, 2, 3, 4, 5]),
+        ("prefix_extractor", [4, 4]),
+        ("prefix_extractor", [4, 256]),
+        ("prefix_extractor", [0, 4]),
+        ("prefix_extractor", [4, b"/"]),
+        ("prefix_extractor", [4, True]),
         ("level_size_ratio", 1),
         ("wal", "disk"),
         ("recovery", "loose"),
@@ -88,6 +95,9 @@ def test_prefix_as_the_data_plane_takes_it():
     assert Options().prefix == (0, 0)
     assert Options(prefix_extractor=4).prefix == (1, 4)
     assert Options(prefix_extractor=b":").prefix == (2, ord(":"))
+    assert Options(prefix_extractor=[8, 4]).prefix == (3, 0x0804)
+    assert Options(prefix_extractor=(1, 2, 3, 255)).prefix == (3, 0xFF030201)
+    assert Options(prefix_extractor=[8]) == Options(prefix_extractor=8)
 
 
 def test_only_live_options_change_on_an_open_database():

@@ -9,7 +9,7 @@ import click
 
 from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
-from lsmkv_tool.db.handle import in_keyspace, open_writer
+from lsmkv_tool.db.handle import in_keyspace, open_reader, open_writer
 from lsmkv_tool.directory import Directory, refuse_symlink, stat_file
 from lsmkv_tool.exits import open_errors
 from lsmkv_tool.manifest.reader import read_state
@@ -53,10 +53,13 @@ def flush(out: Output, db: str) -> None:
 @path_argument()
 @click.argument("dest", type=click.Path())
 def checkpoint(out: Output, db: str, dest: str) -> None:
-    """Copy DB to the new directory DEST. Tables are hard-linked if the file system allows it."""
+    """Copy DB to the new directory DEST, also while another process writes to DB.
+
+    Tables are hard-linked if the file system allows it.
+    """
     out.confirm(f"Write a copy of {db} to {dest}?")
     began = time.perf_counter()
-    with Progress("copying"), open_writer(db) as handle, open_errors(dest):
+    with Progress("copying"), open_reader(db) as handle, open_errors(dest):
         handle.checkpoint(dest)
     print_time(out, dest, "copied to", began)
 
@@ -100,8 +103,9 @@ def reset_clock(out: Output, db: str) -> None:
     while. Entries that expired by the wrong clock come back, unless they were reclaimed.
     """
     from lsmkv.recovery import reset_clock
+    from lsmkv.recovery.stored_state import latest_time
 
-    before = read_state(db).clock
+    before = latest_time(db, read_state(db))
     out.confirm(f"Reset the clock of {db}?")
     with open_errors(db):
         after = reset_clock.reset_clock(db)

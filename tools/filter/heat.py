@@ -44,7 +44,8 @@ def heat(
 ) -> None:
     """Draw how full each 512-bit block of a filter is.
 
-    A healthy filter is even. A bright spot is a block shared by many keys, which causes false positives.
+    A healthy filter is even. A bright spot is a block shared by many keys, which causes false positives. A fuse filter
+    is drawn by the same blocks, and has a little less than half of its bits set.
     """
 
     def read(tables: list[TableRef], _: Tree | None) -> tuple[TableRef, list[float], dict[str, Any]]:
@@ -63,7 +64,8 @@ def heat(
     deviation = math.sqrt(sum((fill - mean) ** 2 for fill in fills) / len(fills))
     data = {
         "file": ref.path,
-        "blocks": found["blocks"],
+        "kind": found["kind"],
+        "blocks": found["bytes"] // 64,
         "mean": mean,
         "deviation": deviation,
         "lowest": min(fills),
@@ -81,7 +83,8 @@ def heat(
         printer.fields(
             [
                 ("file", ref.path),
-                ("blocks", units.count(found["blocks"])),
+                ("filter", found["kind"]),
+                ("blocks", units.count(data["blocks"])),
                 ("fill", f"{units.percent(mean, 1)} mean, {units.percent(deviation, 1)} standard deviation"),
                 ("range", f"{units.percent(min(fills), 1)} to {units.percent(max(fills), 1)}"),
                 ("over 60 %", units.percent(data["over_60_percent"], 2)),

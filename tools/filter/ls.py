@@ -19,6 +19,7 @@ from lsmkv_tool.sst.table import filter_state
 COLUMNS = [
     LEVEL,
     Column("file", "file"),
+    Column("kind", "kind"),
     Column("state", "state"),
     fixed("bits/key", "bits_per_key", 2),
     num("k", "k"),
@@ -37,6 +38,7 @@ def filter_row(ref: TableRef, observed: dict[int, float], debts: dict[int, str])
     return {
         "file": ref.name,
         "level": ref.level,
+        "kind": found["kind"],
         "state": filter_state(found),
         "bits_per_key": found["bits_per_key"],
         "k": found["k"],
@@ -63,10 +65,11 @@ def filter_debts(tree: Tree) -> dict[int, str]:
 @path_argument("path", "DB|FILE")
 @params.KEYSPACE
 def ls(out: Output, path: str, keyspace: str) -> None:
-    """List filters: level, bits, k, keys, fill, expected false positive rate, debt.
+    """List filters: level, kind, bits, k, keys, fill, expected false positive rate, debt.
 
-    `observed` is the rate that lookups saw in this level; a running database exports it with
-    stats_export=True. A damaged filter answers "maybe" for every key and sets exit code 1.
+    `k` is the number of bits per key, or the width of a fuse filter's fingerprints. `observed` is the rate that
+    lookups saw in this level; a running database exports it with stats_export=True. A damaged filter answers "maybe"
+    for every key and sets exit code 1.
     """
 
     def read(tables: list[TableRef], tree: Tree | None) -> list[dict[str, Any]]:

@@ -37,12 +37,24 @@ def probe_row(ref: TableRef, key: bytes) -> dict[str, Any] | None:
     return {
         "level": ref.level,
         "file": ref.name,
-        "block": found["block"],
-        "bits": found["bits"],
-        "set": found["set"],
+        "kind": found["kind"],
+        "block": found.get("block"),
+        "bits": found.get("bits", []),
+        "set": found.get("set", []),
+        "slots": found.get("slots", []),
+        "values": found.get("values", []),
+        "fingerprint": found.get("fingerprint"),
         "verdict": verdict,
         "present": there,
     }
+
+
+def shown(row: dict[str, Any]) -> str:
+    if row["kind"] == "fuse":
+        values = " ^ ".join(f"{value:x}" for value in row["values"])
+        return f"slots {' '.join(map(str, row['slots']))}: {values}, fingerprint {row['fingerprint']:x}"
+    pairs = zip(row["bits"], row["set"], strict=True)
+    return " ".join(str(bit) if one else f"[{bit}]" for bit, one in pairs)
 
 
 @declare(
@@ -56,15 +68,15 @@ def probe_row(ref: TableRef, key: bytes) -> dict[str, Any] | None:
 def probe(out: Output, path: str, key: bytes, keyspace: str) -> None:
     """Probe the filter of every table whose key range holds KEY: block, bits, verdict, and presence.
 
-    A clear bit, which proves that the key is absent, is shown in [brackets]. `false positive` is a "maybe" for
+    A clear bit, which proves that the key is absent, is shown in [brackets]. Of a fuse filter the three slots are
+    shown: the key is absent if their exclusive or differs from its fingerprint. `false positive` is a "maybe" for
     an absent key.
     """
     rows = with_tables(path, keyspace, lambda tables, _: [row for ref in tables if (row := probe_row(ref, key))])
     wrong = [row for row in rows if row["verdict"] == "no" and row["present"]]
     if out.mode == "text":
         for row in rows:
-            pairs = zip(row["bits"], row["set"], strict=True)
-            row["shown"] = " ".join(str(bit) if one else f"[{bit}]" for bit, one in pairs)
+            row["shown"] = shown(row)
     out.rows(rows, COLUMNS, empty="no table's key range holds the key", finding=bool(wrong))
     if wrong:
         raise Finding(f"the filter of {wrong[0]['file']} denies a key that the table has", wrong[0]["file"])

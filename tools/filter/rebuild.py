@@ -25,12 +25,19 @@ from lsmkv_tool.render.progress import Progress
     type=params.BITS,
     help="Bits per key: a number, a list from L0 on, or auto; by default the stored option.",
 )
+@click.option(
+    "--kind",
+    type=click.Choice(["bloom", "fuse", "auto"]),
+    help="Kind of filter, as the option `filter`; by default the stored option.",
+)
 @click.option("--level", type=click.IntRange(0, 6), help="Rebuild only this level.")
 @params.KEYSPACE
-def rebuild(out: Output, db: str, bits: Any, level: int | None, keyspace: str) -> None:
-    """Rebuild the filters that differ from the wanted bits per key. Data blocks are copied unchanged."""
+def rebuild(out: Output, db: str, bits: Any, kind: str | None, level: int | None, keyspace: str) -> None:
+    """Rebuild the filters that differ from the wanted kind or bits per key. Data blocks are copied unchanged."""
     before = load_tree(db, keyspace)
-    options = {} if bits is None else {"bits_per_key": list(bits) if isinstance(bits, tuple) else bits}
+    options: dict[str, Any] = {} if bits is None else {"bits_per_key": list(bits) if isinstance(bits, tuple) else bits}
+    if kind is not None:
+        options["filter"] = kind
     if level is not None and not before.levels[level]:
         raise Usage(f"L{level} has no tables")
     out.confirm(f"Rewrite the filters of {db}?")

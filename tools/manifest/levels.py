@@ -34,6 +34,8 @@ def expected_fpr(meta: TableMeta) -> float:
 
     if not meta.filter_bytes or not meta.k:
         return 1.0
+    if meta.filter_kind != 1:
+        return 2.0**-meta.k
     return float(fpr_for(meta.filter_keys, meta.filter_bytes // 64, meta.k))
 
 

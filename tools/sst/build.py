@@ -42,7 +42,7 @@ def read_pairs(source: str, kind: str) -> list[Pair]:
 @click.option(
     "--block-size", type=params.SIZE, default="4096", show_default=True, help="Data block size before compression."
 )
-@click.option("--compression", type=click.Choice(["lz4", "none"]), default="lz4", show_default=True)
+@click.option("--compression", type=click.Choice(["lz4", "zstd", "none"]), default="lz4", show_default=True)
 def build(
     out: Output, file: str, source: str, kind: str | None, bits_per_key: float, block_size: int, compression: str
 ) -> None:

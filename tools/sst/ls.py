@@ -25,6 +25,7 @@ PROPERTIES = (
     "min_seq",
     "max_seq",
     "bits_per_key",
+    "compression",
     "ratio",
     "keyspace",
 )
@@ -51,6 +52,7 @@ def table_row(out: Output, path: str) -> dict[str, Any]:
             "min_seq": table.min_seq,
             "max_seq": table.max_seq,
             "bits_per_key": table.filter["bits_per_key"],
+            "compression": table.properties["compression"] or "none",
             "ratio": table.ratio,
             "keyspace": table.raw.keyspace or None,
         }
@@ -62,6 +64,7 @@ COLUMNS = [
     num("entries", "entries", units.count),
     num("deletes", "deletes", units.count),
     num("blocks", "blocks", units.count),
+    Column("codec", "compression"),
     num("ratio", "ratio", units.ratio),
     fixed("bits/key", "bits_per_key", 1),
     num("seq", "max_seq"),

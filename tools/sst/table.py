@@ -19,12 +19,15 @@ class Table:
     """An open table. Opening verifies everything but the data blocks; reading verifies each block it needs."""
 
     def __init__(self, path: str, global_seq: int = 0) -> None:
+        from lsmkv.version.value_logs import ingested_log
         from lsmkv_ext.table.table import Table as Raw
 
         stat_file(path)
         self.path = path
         with open_errors(path):
             self.raw = Raw(path, global_seq=global_seq)
+            if own_log := ingested_log(self.raw):  # of a table inside a database
+                self.raw = Raw(path, global_seq=global_seq, own_log=own_log)
         self.size: int = self.raw.file_size
         self.entries: int = self.raw.n_entries
         self.deletes: int = self.raw.n_deletes
@@ -58,6 +61,7 @@ class Table:
         found = self.raw.filter_info
         keys = found["n_keys"]
         return {
+            "kind": found["kind"],
             "usable": found["usable"],
             "problem": found["problem"],
             "bits_per_key": found["bytes"] * 8 / keys if keys and found["bytes"] else None,
@@ -157,6 +161,11 @@ class Table:
 def _prefix(kind: int, argument: int) -> str | None:
     if kind == 0:
         return None
+    if kind == 3:
+        lengths = [str(length) for length in argument.to_bytes(4, "little") if length]
+        return (
+            f"first {', '.join(lengths[:-1])} and {lengths[-1]} bytes" if lengths[1:] else f"first {lengths[0]} bytes"
+        )
     return f"first {argument} bytes" if kind == 1 else f"up to byte {argument:#04x}"
 
 
@@ -174,11 +183,13 @@ def op_name(value: bytes | None) -> str:
 def verify_file(path: str, deep: bool) -> list[dict[str, Any]]:
     """Verify a table. Return one row per problem, or one row that says "ok"."""
     from lsmkv_ext.errors import CorruptionError
-    from lsmkv_ext.table.verify import verify_table
+    from lsmkv_ext.table.verify import value_problems, verify_table
 
     try:
         with Table(path) as table:
             found = verify_table(table.raw, deep=deep)
+            if not found and table.raw.meta.value_logs:
+                found = [{"offset": None, "what": f"{name}: {what}"} for name, what in value_problems(table.raw)]
     except CorruptionError as error:
         found = [{"offset": error.offset, "what": str(error)}]
     if not found:

@@ -17,14 +17,18 @@ COLUMNS = [Column("table", "table"), num("values", "values", units.count), optio
 
 
 def table_row(path: str) -> Row:
-    from lsmkv.version.value_logs import value_problems
+    from lsmkv.version.value_logs import ingested_log
     from lsmkv_ext.errors import CorruptionError
     from lsmkv_ext.table.table import Table
+    from lsmkv_ext.table.verify import value_problems
 
     row: dict[str, Any] = {"table": path, "values": None, "problem": None}
     try:
         with open_errors(path):
-            table = Table(path, parse_name(os.path.basename(path))[1])
+            number = parse_name(os.path.basename(path))[1]
+            table = Table(path, number)
+            if own_log := ingested_log(table):
+                table = Table(path, number, own_log=own_log)
             row["values"] = sum(use.values for use in table.meta.value_logs)
             found = next(value_problems(table), None)
     except CorruptionError as error:

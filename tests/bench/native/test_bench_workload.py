@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from array import array
 from collections import Counter
 
@@ -19,6 +21,9 @@ from lsmkv_bench.native.workload import (
     ValueGenerator,
     make_keys,
 )
+from lsmkv_bench.settings import Settings
+from lsmkv_bench.workloads.operations import value_generator
+from lsmkv_bench.workloads.records import PIECE, json_pool
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -103,6 +108,29 @@ def test_values_depend_on_seed_number_and_generation() -> None:
 def test_compression_ratio_of_values(ratio: float, low: float, high: float) -> None:
     text = b"".join(ValueGenerator(1, ("fixed", 100), ratio).values(KeyGenerator("sequential", 40, 0).take(40), 1))
     assert low <= len(lz4.block.compress(text, store_size=False)) / len(text) <= high
+
+
+def test_values_from_a_pool_start_at_a_piece() -> None:
+    pool = b"".join(b"%09d." % i for i in range(100))
+    values = ValueGenerator(1, ("fixed", 20), pool=pool, piece=10).values(
+        KeyGenerator("sequential", 300, 0).take(300), 1
+    )
+    assert {len(value) for value in values} == {20} and len(set(values)) > 80
+    assert all(int(value[10:19]) == int(value[:9]) + 1 for value in values)
+    with pytest.raises(ValueError, match="too small"):
+        ValueGenerator(1, ("fixed", 1000), pool=pool, piece=10)
+
+
+def test_json_records() -> None:
+    pool = json_pool(3, 200)
+    records = [json.loads(pool[at : at + PIECE]) for at in range(0, len(pool), PIECE)]
+    assert len({tuple(record) for record in records}) == 1
+    assert json_pool(3, 200) == pool != json_pool(4, 200)
+    values = value_generator(Settings(values="json", value_size=PIECE)).values(
+        KeyGenerator("uniform", 50, 0).take(50), 1
+    )
+    assert all(json.loads(value)["id"] >= 0 for value in values) and len(set(values)) > 20
+    assert 0.15 < len(zlib.compress(b"".join(values))) / 10_000 < 0.5
 
 
 @pytest.mark.parametrize("sizes", [("uniform", 10, 20), ("normal", 10, 200), ("pareto", 0.0, 0.2615, 25.45)])

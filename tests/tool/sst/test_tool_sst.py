@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from toolrunner import result, rows, tool
 
+import lsmkv
 from lsmkv_tool.sample_db import user
 
 
@@ -67,9 +68,41 @@ def test_build_names_a_malformed_line(lab, text):
 
 def test_recompress_measures_each_codec_and_block_size(shared):
     found = result("sst", "recompress", "table.sst")
-    sizes = {(row["codec"], row["block_size"]): row["size"] for row in found["rows"]}
-    assert found["entries"] == 301 and len(sizes) == 8
-    assert sizes["lz4", 4096] < sizes["none", 4096] and sizes["lz4", 65536] <= sizes["lz4", 1024]
+    sizes = {(row["codec"], row["level"], row["block_size"]): row["size"] for row in found["rows"]}
+    assert found["entries"] == found["sampled"] == 301 and len(sizes) == 20
+    for block_size in (1024, 4096, 16384, 65536):
+        small = [sizes["zstd", 3, block_size], sizes["lz4", None, block_size], sizes["none", None, block_size]]
+        assert small == sorted(small)
+    assert sizes["lz4", None, 65536] <= sizes["lz4", None, 1024]
+    (blocks,) = (row["blocks"] for row in found["rows"] if row["codec"] == "lz4" and row["block_size"] == 4096)
+    data = result("sst", "info", "table.sst")["properties"]
+    assert (sizes["lz4", None, 4096], blocks) == (data["data_bytes"], data["n_blocks"])
+
+
+def test_recompress_of_a_sample_is_scaled_up(lab):
+    from lsmkv import SSTWriter
+
+    with SSTWriter("large.sst", block_size=512) as writer:
+        for i in range(20_000):
+            writer.put(b"%08d" % i, b"record %d " % (i % 7) * 5)
+    whole = result("sst", "recompress", "large.sst")
+    part = result("sst", "recompress", "large.sst", "--limit", 1000)
+    assert whole["sampled"] == 20_000 and 500 <= part["sampled"] <= 1000
+    assert part["entries"] == 20_000 and part["raw"] == whole["raw"]
+    for one, other in zip(part["rows"], whole["rows"], strict=True):
+        assert one["codec"] == other["codec"] and 0.8 < one["ratio"] / other["ratio"] < 1.25
+
+
+def test_recompress_of_a_database_and_without_zstd(shared):
+    from lsmkv_ext.port import zstd
+
+    found = result("sst", "recompress", "mydb")
+    assert found["entries"] == found["sampled"] > 0
+    zstd.use("missing")
+    try:
+        assert {row["codec"] for row in result("sst", "recompress", "mydb")["rows"]} == {"none", "lz4"}
+    finally:
+        zstd.use("c")
 
 
 def test_diff_of_two_tables(lab):
@@ -87,3 +120,20 @@ def test_diff_of_two_tables(lab):
     found = tool("sst", "diff", "table.sst", "other.sst", "--json")
     assert found.json["exit"] == found.code == 1
     assert [row["side"] for row in found.json["result"]["rows"]] == ["both", "first", "first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("extractor", "words"),
+    [
+        (None, None),
+        (4, "first 4 bytes"),
+        (b"/", "up to byte 0x2f"),
+        ([8, 4], "first 4 and 8 bytes"),
+        ([1, 2, 9], "first 1, 2 and 9 bytes"),
+    ],
+)
+def test_the_prefixes_of_a_filter_in_words(tmp_path, extractor, words):
+    with lsmkv.open(tmp_path / "db", prefix_extractor=extractor) as db:
+        db.put(b"key", b"value")
+    (table,) = (tmp_path / "db").glob("*.sst")
+    assert result("filter", "info", table)["prefix"] == words

@@ -225,6 +225,25 @@ def test_without_the_gil_evicted_blocks_wait_in_limbo(path):
     assert cache.stats()["limbo_bytes"] == 0
 
 
+def test_a_pinned_block_stays_in_limbo_until_its_reader_moves_on(path):
+    """A reader with the GIL pins without the lock: an eviction without the GIL may take a block just before."""
+    rows = numbered(5000, 80)
+    cache = BlockCache(1 << 20)
+    table = Table(path, 1, cache)
+    entries = table.entries(fill_cache=True)
+    got = [next(entries)]
+    table.evict_blocks()
+    pinned = cache.stats()["limbo_bytes"]
+    assert pinned > 0
+    assert cache.used == 0
+    cache.drain()
+    assert cache.stats()["limbo_bytes"] == pinned
+    got += entries
+    assert {k: (v, s) for k, v, s in got} == rows
+    cache.drain()
+    assert cache.stats()["limbo_bytes"] == 0
+
+
 def test_a_huge_block_is_not_cached(tmp_path):
     write_table(tmp_path / "t.sst", {b"k": (os.urandom(100_000), 1)})
     cache = BlockCache(150_000)

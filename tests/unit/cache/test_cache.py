@@ -327,6 +327,16 @@ def test_evict_removes_the_entries_of_a_tag(cache, monkeypatch):
     assert cache.evict("blue") == 30
 
 
+def test_evict_leaves_an_entry_whose_tag_has_changed(cache):
+    cache.set(1, b"", tag="red")
+    stale = next(iter(cache._store.tags))
+    cache.set(1, b"", tag="blue")
+    cache._store.tags.put(stale, b"")
+    assert cache.evict("red") == 0
+    assert cache.item(1).tag == "blue"
+    cache._store.tags.delete(stale)
+
+
 def test_no_entry_has_the_tag_none(cache):
     cache.set(1, b"", tag="red")
     cache.set(2, b"")

@@ -89,6 +89,16 @@ def test_everything_is_there_after_a_reopen(path):
         assert cache.check() == []
 
 
+def test_the_segments_in_use_are_known_after_a_reopen(path):
+    with lsmkv.Cache(path, size_limit=LIMIT, write_buffer_size=1 << 16) as cache:
+        for number in range(200):
+            cache[number] = bytes(500)
+        used = list(cache._store._used)
+        assert len(used) > 3
+    with lsmkv.Cache(path, size_limit=LIMIT, write_buffer_size=1 << 16) as cache:
+        assert cache._store._used == used
+
+
 @pytest.mark.parametrize("smaller", [LIMIT // 4, LIMIT * 4])
 def test_another_limit_applies_from_the_next_write_on(path, smaller):
     with lsmkv.Cache(path, size_limit=LIMIT) as cache:

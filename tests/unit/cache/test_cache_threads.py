@@ -6,6 +6,7 @@ import threading
 import pytest
 
 import lsmkv
+from lsmkv.cache.store import EntryStore
 
 LIMIT = 1 << 20
 THREADS = 4
@@ -75,6 +76,28 @@ def test_values_that_move_are_always_found(path):
         run(read, read, write)
         assert cache.stats().evictions == 0
         assert cache.check() == []
+
+
+def test_a_value_that_moves_during_a_get_is_found(path, monkeypatch):
+    """Its segment is freed between the lookup of its position and that of its value."""
+    moved = []
+
+    def move(store, entry):
+        if not moved:
+            moved.append(entry)
+            store.change(leave_segment, store, entry)
+        return False
+
+    def leave_segment(writer, store, entry):
+        (raw,) = store.index
+        store._move(writer, raw, entry)
+        writer.delete(entry[:8], keyspace=store.segments[0])
+
+    with lsmkv.Cache(path) as cache:
+        cache["k"] = b"1"
+        monkeypatch.setattr(EntryStore, "is_expired", move)
+        assert cache.get("k") == b"1"
+        assert moved
 
 
 def test_incr_loses_nothing_and_add_has_one_winner(path):

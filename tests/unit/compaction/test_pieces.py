@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import lsmkv
+from lsmkv.compaction import jobs
 from lsmkv.compaction.jobs import Jobs
 from lsmkv.compaction.subcompaction import pieces
 
@@ -39,30 +40,53 @@ def in_pieces(monkeypatch):
     return edits
 
 
+def write(db, rng, model):
+    for _ in range(2000):
+        key = b"%04d" % rng.randrange(2000)
+        if rng.random() < 0.2:
+            db.delete(key)
+            model.pop(key, None)
+        elif rng.random() < 0.01:
+            stop = b"%04d" % rng.randrange(2000)
+            db.delete_range(key, stop)
+            for gone in [k for k in model if key <= k < stop]:
+                del model[gone]
+        else:
+            db[key] = model[key] = rng.randbytes(rng.randrange(200))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_answers_are_those_of_a_whole_compaction(tmp_path, in_pieces, seed):
     rng = random.Random(seed)
     model = {}
     with lsmkv.open(tmp_path / "db", **TINY) as db:
-        for step in range(6000):
-            key = b"%04d" % rng.randrange(2000)
-            if rng.random() < 0.2:
-                db.delete(key)
-                model.pop(key, None)
-            elif rng.random() < 0.01:
-                stop = b"%04d" % rng.randrange(2000)
-                db.delete_range(key, stop)
-                model = {k: v for k, v in model.items() if not key <= k < stop}
-            else:
-                db[key] = model[key] = rng.randbytes(rng.randrange(200))
-            if step % 2000 == 1999:
-                assert dict(db.items()) == model
-                db.compact_range()
-                assert dict(db.items()) == model
+        for _ in range(3):
+            write(db, rng, model)
+            assert dict(db.items()) == model
+            db.compact_range()
+            assert dict(db.items()) == model
         assert len(in_pieces) > 2 * len({id(plan) for plan in in_pieces}) > 4
     with lsmkv.open(tmp_path / "db", **TINY) as db:
         assert dict(db.items()) == model
     assert lsmkv.verify(tmp_path / "db")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_oldest_tables_of_l0_go_first_as_far_as_there_is_room(tmp_path, in_pieces, monkeypatch, seed):
+    monkeypatch.setattr(jobs, "free_space", lambda directory: 0)
+    rng = random.Random(seed)
+    model = {}
+    with lsmkv.open(tmp_path / "db", **TINY) as db:
+        for _ in range(3):
+            pause = db._manual().pause_compaction()  # so that L0 has several tables
+            write(db, rng, model)
+            pause.release()
+            db._scheduler.wait_idle()
+            assert dict(db.items()) == model
+        assert [len(plan.upper) for plan in in_pieces if plan.level == 0 and len(plan.lower) > 1].count(1) > 4
+        assert all(len(plan.upper) == 1 for plan in in_pieces if plan.level == 0 and len(plan.lower) > 1)
+    with lsmkv.open(tmp_path / "db", **TINY) as db:
+        assert dict(db.items()) == model
 
 
 def test_a_piece_that_fails_leaves_the_earlier_ones_in_place(tmp_path, in_pieces, monkeypatch):

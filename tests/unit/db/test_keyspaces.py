@@ -508,7 +508,8 @@ def killed(db, folder):
     """A copy of the files as a kill would leave them."""
     db._scheduler.wait_idle()
     copy = folder / "killed"
-    shutil.copytree(db.path, copy)
+    # The next log is being made.
+    shutil.copytree(db.path, copy, ignore=shutil.ignore_patterns("*.tmp"))
     return copy
 
 

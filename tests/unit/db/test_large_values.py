@@ -448,6 +448,23 @@ def test_collection_bounds_the_bytes_of_value_logs(path):
     assert lsmkv.verify(path).findings == []
 
 
+@pytest.mark.parametrize("size", [4 << 10, 16 << 10, 100 << 10, 1 << 20])
+@pytest.mark.parametrize("logged", [1, 6])
+def test_idle_value_logs_take_at_most_half_more_than_their_values(path, size, logged):
+    """Values that all compactions which are due leave behind, with one or a few of them in a value log."""
+    never = {"l0_slowdown_trigger": 1000, "l0_stop_trigger": 1000}
+    with big(path, write_buffer_size=max(64 << 10, logged * size), max_background_jobs=1, **never) as db:
+        keep_still(db)
+        expected = overwrite(db, 3, keys=30, size=size)
+        db.flush()
+        settle(db)
+        live = sum(use.bytes for f in db._versions.state.files() for use in f.value_logs)
+        assert live >= 30 * size
+        assert vlog_bytes(path) <= 1.5 * live
+        assert db.stats().value_logs.bytes == vlog_bytes(path)
+        assert all(db[key] == each for key, each in expected.items())
+
+
 def test_readers_keep_what_is_collected(path):
     with big(path, **TIGHT) as db:
         keep_still(db)
@@ -648,18 +665,10 @@ def test_repair_leaves_operations_out_whose_values_are_missing(path, tmp_path):
         assert dict(db.iterator()) == {b"a": b"small", b"c": b"small"}
 
 
-def test_a_table_that_points_into_value_logs_is_not_ingested(path, tmp_path):
-    with big(path) as db:
-        db.put(b"a", value(1))
-        db.flush()
-        (table,) = [name for name in names(path) if name.endswith(".sst")]
-        with pytest.raises(ValueError, match="value logs"):
-            db.ingest([os.path.join(path, table)])
-
-
 def test_a_close_without_a_flush_keeps_the_value_logs_of_its_log(path):
     db = big(path)
     db.put(b"a", value(1))
+    db._versions.values.arrived()  # as a rotation says
     db._shut(flush=False)
     with big(path) as db:
         assert db[b"a"] == value(1)
@@ -809,6 +818,18 @@ def test_a_new_value_log_keeps_its_writer_beside_the_removal_of_unused_ones(path
             versions.values.unused(versions.state.files())
         creator.join()
         assert created[0].log.number in versions.values._writers
+
+
+def test_a_new_value_log_keeps_its_writer_until_the_engine_has_it(path):
+    with big(path) as db:
+        db[b"a"] = value(1)
+        versions = db._versions
+        writer = versions.new_value_log()
+        for arrived in (False, True):
+            with versions.lock:
+                versions.values.unused(versions.state.files())
+            assert (writer.number in versions.values._writers) is not arrived
+            versions.values.arrived()
 
 
 def test_a_conflict_leaves_no_garbage(path):

@@ -250,6 +250,47 @@ def test_values_of_any_size_take_little_memory(path):
     assert int(done.stdout) < 24 * MIB
 
 
+WHOLE = """
+    import os, sys, lsmkv
+    SIZE = 96 << 20
+    value = os.urandom(64) * (SIZE // 128) + os.urandom(SIZE // 2)
+    def peak():
+        with open("/proc/self/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) << 10
+    def reset():
+        with open("/proc/self/clear_refs", "w") as f:
+            f.write("5")
+    options = dict(large_value_compression=sys.argv[2] if sys.argv[2] != "none" else None)
+    with lsmkv.open(sys.argv[1], **options) as db:
+        reset()
+        before = peak()
+        db.put(b"k", value)
+        db.flush()
+        print(peak() - before)
+        stored = os.path.getsize(next(e.path for e in os.scandir(sys.argv[1]) if e.name.endswith(".vlog")))
+        assert (stored < 0.6 * SIZE) == (sys.argv[2] == "lz4"), stored
+        with db.write_batch() as batch:
+            batch.put(b"b", value)
+            reset()
+            before = peak()
+        db.flush()
+        db.compact_range()
+        print(peak() - before)
+"""
+
+
+@pytest.mark.skipif("LSMKV_SANITIZED" in os.environ, reason="a sanitizer takes memory of its own")
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_put_and_a_commit_copy_no_large_value(path, compression):
+    """A value of 96 MiB in memory, put and in a batch that has its copy of it: beyond that only pieces of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WHOLE), path, compression],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert max(map(int, done.stdout.split())) < 24 * MIB, done.stdout
+
+
 # A synced put -------------------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,31 @@ def test_every_flipped_bit_makes_it_unusable():
             assert described["problem"] not in ("ok", "absent"), (where, i)
 
 
+@pytest.mark.parametrize(
+    ("kind", "argument", "problem"),
+    [
+        (0, 0, "ok"),
+        (1, 9, "ok"),
+        (2, 255, "ok"),
+        (2, 256, "impossible geometry"),
+        (3, 0x0804, "ok"),
+        (3, 0xFF030201, "ok"),
+        (3, 8, "ok"),
+        (3, 0, "impossible geometry"),
+        (3, 0x0408, "impossible geometry"),
+        (3, 0x0404, "impossible geometry"),
+        (3, 0x080004, "impossible geometry"),
+        (3, 0x0400, "impossible geometry"),
+        (4, 4, "unknown version, kind or hash"),
+    ],
+)
+def test_kinds_of_prefixes(kind, argument, problem):
+    header, body = stored()
+    described = describe_filter(resealed(header[:40] + struct.pack("<II", kind, argument) + header[48:]), body)
+    assert described["problem"] == problem
+    assert described["usable"] == (problem == "ok")
+
+
 @pytest.mark.parametrize("n", range(0, 64, 7))
 def test_short_header_is_unusable(n):
     header, body = stored()
@@ -69,7 +94,8 @@ def test_wrong_body_length_is_unusable(n):
         (8, b"\xff" * 8, "bad length"),
         (8, struct.pack("<Q", 2**58 + 2), "bad length"),  # times 64 this wraps to the right size
         (32, b"\xff" * 4, "impossible geometry"),
-        (40, b"\x03", "unknown version, kind or hash"),
+        (40, b"\x04", "unknown version, kind or hash"),
+        (40, b"\x03", "impossible geometry"),
         (40, b"\x02\0\0\0\0\x01\0\0", "impossible geometry"),
         (5, b"\x00", "bad length"),  # says "no filter" but bits follow
     ],

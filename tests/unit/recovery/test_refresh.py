@@ -98,6 +98,7 @@ def rotate(db):
     """Makes the log of the manifest vanish."""
     db[b"key"] = b"value"
     db.flush()
+    db._scheduler.wait_idle()
 
 
 def test_a_refresh_that_never_catches_up_ends_with_an_error(db, path, monkeypatch):

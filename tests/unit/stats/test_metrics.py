@@ -2,13 +2,10 @@
 
 import dataclasses
 import json
-import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lsmkv.stats.metrics import TableInfo, make_stats, wilson
+from lsmkv.stats.metrics import TableInfo, make_stats
 
 
 def table(level, number=1, **changes):
@@ -31,7 +28,7 @@ COUNTERS = {
     "levels": [
         {"lookups": 4000, "checks": 4000, "negatives": 3960, "positives": 40, "true_positives": 10,
          "false_positives": 30, "sampled": 60, "sampled_bytes": 120_000, "sampled_cached": 45,
-         "sampled_disk": 15, "designed_fpr_sum": 38.4},
+         "sampled_disk": 15, "designed_fpr_sum": 38.304},
         {"lookups": 1000, "checks": 0, "unfiltered": 900, "fail_open": 100},
     ],
     "gets": 1500, "gets_found": 1100, "memtable_hits": 300, "cache_hits": 900, "disk_reads": 100,
@@ -157,11 +154,10 @@ def test_observed_rate_above_twice_the_designed():
     assert alarms(level_counters(false_positives=1500, negatives=98_500)) == []
 
 
-def test_a_handful_of_false_positives_is_no_alarm():
-    few = level_counters(checks=999, negatives=970, false_positives=29, designed_fpr_sum=9.6)
+@pytest.mark.parametrize("hits", [1, 2, 3, 7])
+def test_a_handful_of_false_positives_is_no_alarm(hits):
+    few = level_counters(checks=100, negatives=100 - hits, false_positives=hits, designed_fpr_sum=0.96)
     assert alarms(few) == []
-    unsure = level_counters(checks=1000, negatives=998, false_positives=2, designed_fpr_sum=0.9)
-    assert alarms(unsure) == []
 
 
 def test_fill_and_keys():
@@ -183,21 +179,3 @@ def test_a_wrong_no_is_the_first_alarm():
     found = make_stats({"shadow_checks": 10, "shadow_wrong": 1, **level_counters(negatives=0)})
     assert found.alarms[0].name == "filter_wrong"
     assert (found.shadow.checks, found.shadow.wrong) == (10, 1)
-
-
-# --- the bound ---
-
-
-def test_wilson_agrees_with_worked_values():
-    low, high = wilson(10, 1000)
-    assert (low, high) == pytest.approx((0.005442, 0.018309), abs=2e-6)
-    assert wilson(0, 0) == (0, 1)
-    assert wilson(0, 100)[1] == pytest.approx(0.036995, abs=1e-5)
-
-
-@given(st.integers(1, 10**9), st.floats(0, 1))
-def test_wilson_holds_the_observed_rate(trials, share):
-    hits = int(trials * share)
-    low, high = wilson(hits, trials)
-    assert 0 <= low <= hits / trials <= high <= 1
-    assert not math.isnan(low + high)

@@ -42,6 +42,33 @@ def test_a_rebuilt_filter_keeps_the_data(folder, rows, layout, millibits):
     assert (new.filter_info["level"], new.properties["number"]) == (4, 2)
 
 
+WINDOW = 256 << 10
+
+
+@pytest.mark.parametrize("millibits", [0, 10_000])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [300] * 4000,
+        [WINDOW, 10, 3 * WINDOW + 5, 2 * WINDOW - 40, 7],
+        [WINDOW - 100 - n for n in range(60)],
+        [5 * WINDOW],
+    ],
+    ids=["small blocks", "blocks beyond a window", "blocks near a window", "one block"],
+)
+def test_blocks_that_a_window_cuts(tmp_path, sizes, millibits):
+    rows = {b"key%06d" % i: (bytes([i % 251]) * size, i + 1) for i, size in enumerate(sizes)}
+    write_table(tmp_path / "old.sst", rows, block_size=4096, compression=None)
+    old = Table(tmp_path / "old.sst", 1)
+    rebuild_table_filter(old, tmp_path / "new.sst", millibits=millibits, number=2)
+    data = old.properties["data_bytes"]
+    assert data > WINDOW
+    assert (tmp_path / "new.sst").read_bytes()[:data] == (tmp_path / "old.sst").read_bytes()[:data]
+    new = Table(tmp_path / "new.sst", 2)
+    assert list(new.entries()) == listed(rows)
+    assert verify_table(new) == []
+
+
 def test_prefixes_in_the_filter(tmp_path):
     write_table(tmp_path / "old.sst", {b"user%03d:x" % i: (b"", 1) for i in range(300)})
     rebuild_table_filter(

@@ -89,7 +89,7 @@ def test_what_is_not_bytes_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("compression", "zstd"),
+        ("compression", "snappy"),
         ("block_size", 0),
         ("block_size", 1 << 30),
         ("block_size", "4k"),

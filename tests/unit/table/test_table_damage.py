@@ -26,7 +26,7 @@ def observe(path, rows):
     return None
 
 
-@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_every_byte_flip(tmp_path, compression, flip):
     rows = numbered(40)

@@ -23,7 +23,7 @@ def half_compressible(n: int, seed: int = 0) -> bytes:
     return b"".join(rng.randbytes(50) + bytes(50) for _ in range(n // 100 + 1))[:n]
 
 
-@pytest.mark.parametrize("compression", [0, 1])
+@pytest.mark.parametrize("compression", [0, 1, 2])
 @pytest.mark.parametrize("fds", [None, FdCache(4)])
 def test_what_was_appended_is_read(tmp_path: Path, compression: int, fds: FdCache | None) -> None:
     writer = ValueWriter(tmp_path / "000007.vlog", 7, fds)
@@ -156,7 +156,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "000001.vlog").read_bytes() == b"theirs"
 
 
-@pytest.mark.parametrize("compression", [0, 1])
+@pytest.mark.parametrize("compression", [0, 1, 2])
 def test_a_copy_in_another_log_is_the_same_value(tmp_path: Path, compression: int) -> None:
     source, target = ValueWriter(tmp_path / "000001.vlog", 1), ValueWriter(tmp_path / "000002.vlog", 2)
     values = [half_compressible(n, n) for n in SIZES]

@@ -1,0 +1,105 @@
+"""Dask: builds a database from a bag or a DataFrame, on the workers of a cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from lsmkv.bulk import BuiltPartition, BulkWriter, split_points
+from lsmkv.errors import Error
+from lsmkv.keyspace import KeyspaceCalls
+
+try:
+    from dask import compute, delayed
+except ImportError as error:
+    raise Error("this module needs Dask: pip install 'lsmkv[dask]'") from error
+
+Row = tuple[bytes, bytes]
+SAMPLES = 10_000  # keys from which the split points are chosen
+
+
+def write_bag(bag: Any, database: KeyspaceCalls, staging: str, *, partitions: int | None = None, **options: Any) -> int:
+    """Write a bag of (key, value) pairs to a database, and return the number of rows.
+
+    The workers sort the pairs and build tables in `staging`, a directory that they share or the URL of an object store;
+    this process ingests them. Of pairs with equal keys the last one of the bag counts. `options` are those of
+    `lsmkv.BulkWriter`. A killed worker costs no row: Dask repeats its tasks.
+    """
+    return _write(bag.to_delayed(), _pairs, database, staging, partitions, options)
+
+
+def write_dataframe(
+    frame: Any,
+    database: KeyspaceCalls,
+    staging: str,
+    *,
+    key: str,
+    value: str,
+    partitions: int | None = None,
+    **options: Any,
+) -> int:
+    """Write two columns of a DataFrame to a database, and return the number of rows. See `write_bag`.
+
+    The columns hold bytes, or str, which is encoded as UTF-8.
+    """
+
+    def rows(part: Any) -> Iterator[Row]:
+        return zip(map(_encoded, part[key]), map(_encoded, part[value]), strict=True)
+
+    return _write(frame.to_delayed(), rows, database, staging, partitions, options)
+
+
+def _encoded(field: Any) -> bytes:
+    if isinstance(field, str):
+        return field.encode()
+    if isinstance(field, bytes):
+        return field
+    raise TypeError(f"a column holds {type(field).__name__}, not bytes or str")
+
+
+def _pairs(part: Iterable[Row]) -> Iterator[Row]:
+    return iter(part)
+
+
+def _write(
+    parts: Sequence[Any],
+    rows: Callable[[Any], Iterator[Row]],
+    database: KeyspaceCalls,
+    staging: str,
+    partitions: int | None,
+    options: dict[str, Any],
+) -> int:
+    if not parts:
+        return 0
+    wanted = len(parts) if partitions is None else partitions
+    share = math.ceil(SAMPLES / len(parts))
+    samples = compute(*[delayed(_sample)(rows, part, share) for part in parts])
+    points = split_points((key for sample in samples for key in sample), wanted)
+    writer = BulkWriter(staging, points, seed=database.seed, **options)
+    try:
+        buckets = [delayed(_cut, nout=writer.partitions)(writer, rows, part) for part in parts]
+        built = [delayed(_build)(writer, i, [bucket[i] for bucket in buckets]) for i in range(writer.partitions)]
+        results: tuple[BuiltPartition, ...] = compute(*built)
+        return writer.publish(database, results)
+    except BaseException:
+        writer.sweep()
+        raise
+
+
+def _sample(rows: Callable[[Any], Iterator[Row]], part: Any, share: int) -> list[bytes]:
+    """Every n-th key of the first ones: enough to cut the keys into parts of about equal size."""
+    keys = [key for key, _ in islice(rows(part), 100 * share)]
+    return keys[:: max(1, len(keys) // share)]
+
+
+def _cut(writer: BulkWriter, rows: Callable[[Any], Iterator[Row]], part: Any) -> tuple[list[Row], ...]:
+    buckets: tuple[list[Row], ...] = tuple([] for _ in range(writer.partitions))
+    for key, value in rows(part):
+        buckets[writer.partition_of(key)].append((key, value))
+    return buckets
+
+
+def _build(writer: BulkWriter, partition: int, buckets: list[list[Row]]) -> BuiltPartition:
+    return writer.build(partition, (row for bucket in buckets for row in bucket))

@@ -1,0 +1,1 @@
+"""Repositories of backups: versions of databases in a directory or an object store. docs/backup.md has the layout."""

@@ -1,0 +1,16 @@
+from typing_extensions import disjoint_base
+
+from lsmkv_ext.filter.key_filter import GrowingFilter
+
+@disjoint_base
+class LayeredBloom(GrowingFilter):
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def fill_ratio(self) -> float: ...
+    @property
+    def expected_fpr(self) -> float: ...
+    @property
+    def approximate_count(self) -> int: ...
+    @property
+    def count(self) -> int: ...

@@ -1,0 +1,6 @@
+from collections.abc import Sequence
+
+CODECS: dict[str | None, int]
+
+def codec_name(number: int) -> str | None: ...
+def measure(codec: str | None, data: bytes, sizes: Sequence[int], level: int = 0) -> tuple[int, int, int]: ...

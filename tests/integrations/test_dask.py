@@ -1,0 +1,88 @@
+"""Builds on a real Dask cluster of processes, one of which is killed."""
+
+import os
+import signal
+
+import dask
+import dask.bag
+import dask.dataframe
+import pandas
+import pytest
+from dask.distributed import Client, LocalCluster, get_worker
+
+import lsmkv
+from lsmkv.integrations.dask import write_bag, write_dataframe
+
+
+@pytest.fixture
+def client():
+    with (
+        dask.config.set({"dataframe.convert-string": False}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def staged(tmp_path):
+    return [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]
+
+
+def pairs(n, parts):
+    return dask.bag.range(n, npartitions=parts).map(lambda i: (b"%08d" % (i * 7919 % n), b"%d" % i))
+
+
+def test_a_bag_becomes_a_database(client, path, tmp_path):
+    with lsmkv.open(path) as db:
+        assert write_bag(pairs(20_000, 8), db, tmp_path / "staging", partitions=4) == 20_000
+        assert dict(db) == {b"%08d" % (i * 7919 % 20_000): b"%d" % i for i in range(20_000)}
+        assert len(db.tables()) == 4
+    assert lsmkv.verify(path) and not staged(tmp_path)
+
+
+def test_of_equal_keys_the_last_counts(client, path, tmp_path):
+    bag = dask.bag.from_sequence([(b"%d" % (i % 10), b"%d" % i) for i in range(1000)], npartitions=5)
+    with lsmkv.open(path) as db:
+        write_bag(bag, db, tmp_path / "staging")
+        assert dict(db) == {b"%d" % (i % 10): b"%d" % i for i in range(990, 1000)}
+
+
+def test_dataframes_from_memory_parquet_and_csv(client, path, tmp_path):
+    frame = pandas.DataFrame({"user": [f"user{i:05d}" for i in range(5000)], "name": [f"n{i}" for i in range(5000)]})
+    parts = dask.dataframe.from_pandas(frame, npartitions=3)
+    parts.to_parquet(tmp_path / "parquet")
+    frame.to_csv(tmp_path / "users.csv", index=False)
+    expected = {f"user{i:05d}".encode(): f"n{i}".encode() for i in range(5000)}
+    sources = parts, dask.dataframe.read_parquet(tmp_path / "parquet"), dask.dataframe.read_csv(tmp_path / "users.csv")
+    with lsmkv.open(path) as db:
+        for number, source in enumerate(sources):
+            users = db.keyspace(f"{number}")
+            assert write_dataframe(source, users, tmp_path / "staging", key="user", value="name") == 5000
+            assert dict(users) == expected
+
+
+def kill_once(marker, row):
+    """Ends the worker at one row, the first time that it comes by."""
+    if row[0] == b"00000777" and not os.path.exists(marker):
+        open(marker, "w").close()
+        get_worker()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
+
+
+def test_a_killed_worker_costs_no_row_and_no_duplicate(client, path, tmp_path, monkeypatch):
+    marker = str(tmp_path / "killed")
+    bag = pairs(20_000, 8).map(lambda row: kill_once(marker, row))
+    with lsmkv.open(path) as db:
+        assert write_bag(bag, db, tmp_path / "staging", partitions=4) == 20_000
+        assert dict(db) == {b"%08d" % (i * 7919 % 20_000): b"%d" % i for i in range(20_000)}
+    assert os.path.exists(marker) and not staged(tmp_path)
+
+
+def test_a_failed_job_leaves_nothing(client, path, tmp_path):
+    bag = pairs(1000, 4).map(lambda row: row if row[0] != b"00000777" else 1 / 0)
+    with lsmkv.open(path) as db:
+        with pytest.raises(ZeroDivisionError):
+            write_bag(bag, db, tmp_path / "staging")
+        assert dict(db) == {}
+    assert not staged(tmp_path)
