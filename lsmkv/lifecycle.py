@@ -30,7 +30,10 @@ def unregister(handle: Handle) -> None:
 
 
 def _at_exit() -> None:
-    for handle in list(_open.values()):
+    for ref in _open.valuerefs():  # one step: daemon threads may still open and close databases
+        handle = ref()
+        if handle is None:
+            continue
         try:
             handle._close_at_exit()
         except Exception:

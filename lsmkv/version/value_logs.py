@@ -141,7 +141,9 @@ class ValueLogs:
 
     def totals(self, files: Iterable[TableMeta]) -> dict[str, int]:
         """How many there are, their bytes, and those that tables point to or nobody does."""
-        live, sizes = live_bytes(files), {number: log.size for number, log in self._open.items()}
+        # valuerefs() is one step: a log that another thread opens or drops meanwhile would break an iteration.
+        logs = [log for ref in self._open.valuerefs() if (log := ref()) is not None]
+        live, sizes = live_bytes(files), {log.number: log.size for log in logs}
         garbage = sum(size - live.get(n, 0) for n, size in sizes.items() if n not in self.live())
         in_use = {"files": len(sizes), "bytes": sum(sizes.values()), "live_bytes": sum(live.values())}
         return {**in_use, "garbage_bytes": garbage}

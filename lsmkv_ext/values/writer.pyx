@@ -1,4 +1,5 @@
 import os
+from contextlib import suppress
 
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -371,7 +372,8 @@ cdef class ValueWriter:
         try:
             self.log = ValueLog(path, number, fds, identity=identity)
         except BaseException:
-            os.unlink(self.path)
+            with suppress(OSError):  # the next open removes it: the error before this one matters more
+                os.unlink(self.path)
             raise
         self.c.log = self.log.c
 

@@ -236,14 +236,20 @@ static int decide(int op, const char *path) {
     }
 }
 
+/* Takes the lock if there is a trace. Another thread may end the trace until the lock is held. */
+static int take_trace(void) {
+    if (__atomic_load_n(&trace_fd, __ATOMIC_RELAXED) < 0) return 0;
+    pthread_mutex_lock(&lock);
+    if (trace_fd >= 0) return 1;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
 /* Starts a watched call; c->path is set. With a FAIL verdict errno holds the error to report. */
 static int begin(struct call *c, int op) {
     c->op = op;
-    c->tracing = trace_fd >= 0;
-    if (c->tracing) {
-        pthread_mutex_lock(&lock);
-        emit_all_stores();
-    }
+    c->tracing = take_trace();
+    if (c->tracing) emit_all_stores();
     c->verdict = decide(op, c->path);
     if (c->verdict == FAIL || c->verdict == SHORT) c->flags |= FLAG_INJECTED;
     if (c->verdict == FAIL) errno = arm.err;
@@ -556,9 +562,8 @@ EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t at)
 EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t at) { return mmap(addr, len, prot, flags, fd, at); }
 
 EXPORT int munmap(void *addr, size_t len) {
-    if (trace_fd >= 0) {
+    if (take_trace()) {
         int saved = errno;
-        pthread_mutex_lock(&lock);
         forget_mapping(addr);
         pthread_mutex_unlock(&lock);
         errno = saved;
@@ -616,8 +621,7 @@ EXPORT int iofault_trace(const char *path) {
 
 /* Puts a record of the test itself into the trace. */
 EXPORT void iofault_mark(const char *data, uint32_t n) {
-    if (trace_fd < 0) return;
-    pthread_mutex_lock(&lock);
+    if (!take_trace()) return;
     emit_all_stores();
     emit(OP_MARK, 0, 0, 0, 0, 0, 0, "", "", data, n);
     pthread_mutex_unlock(&lock);

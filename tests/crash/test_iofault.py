@@ -56,6 +56,31 @@ def test_trace_lists_the_calls_in_order(tmp_path):
     assert records(out)[7].directory
 
 
+def test_a_trace_may_end_while_other_threads_write(tmp_path):
+    program = """
+import os, sys, threading
+from crash.iofault import Control
+folder, ends = sys.argv[1], threading.Event()
+control = Control()
+def write():
+    fd = os.open(folder + "/a", os.O_CREAT | os.O_WRONLY)
+    while not ends.is_set():
+        os.write(fd, b"one")
+threads = [threading.Thread(target=write) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(5000):
+    control.trace(folder + ".trace")
+    control.mark(b"mark")
+    control.trace(None)
+ends.set()
+"""
+    root = tmp_path / "root"
+    root.mkdir()
+    done = run_python(program, str(root), IOFAULT_ROOT=str(root))
+    assert done.returncode == 0, done.stderr
+
+
 def test_files_outside_the_root_are_left_alone(tmp_path):
     root, other, out = tmp_path / "root", tmp_path / "other", tmp_path / "trace"
     root.mkdir()
