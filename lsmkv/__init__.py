@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lsmkv.cache import Cache, CacheItem, CacheStats, Codec
 from lsmkv.db import DB
 from lsmkv.errors import (
     ClosedError,
@@ -30,36 +29,37 @@ from lsmkv.errors import (
     OptionError,
     ReadOnlyError,
 )
-from lsmkv.filters.planner import plan
 from lsmkv.keyspace import Keyspace
 from lsmkv.open_database import open_database, upgrade_database
 from lsmkv.options import Options
-from lsmkv.recovery.destroy import destroy
-from lsmkv.recovery.repair import RepairReport, repair
-from lsmkv.recovery.verify import Report, verify
 from lsmkv.snapshot import Snapshot
-from lsmkv.stats.introspect import Explain
-from lsmkv.stats.metrics import Stats
-from lsmkv.stats.tables import TableInfo
 from lsmkv.transaction import Transaction
 from lsmkv_ext.batch import WriteBatch
-from lsmkv_ext.filter.bloom import BlockedBloom
-from lsmkv_ext.filter.counting import CountingBloom
-from lsmkv_ext.filter.fuse_filter import FuseFilter
-from lsmkv_ext.filter.rotating import RotatingBloom
-from lsmkv_ext.filter.scalable import ScalableBloom
 from lsmkv_ext.port.wall_clock import ManualClock
 from lsmkv_ext.read.cursor import Cursor
 from lsmkv_ext.read.iterator import Iterator
-from lsmkv_ext.table.sst_reader import SSTReader
-from lsmkv_ext.table.sst_writer import SSTWriter
 
 if TYPE_CHECKING:
     from lsmkv.bulk import BuiltPartition, BulkWriter
+    from lsmkv.cache import Cache, CacheItem, CacheStats, Codec
+    from lsmkv.filters.planner import plan
+    from lsmkv.recovery.destroy import destroy
+    from lsmkv.recovery.repair import RepairReport, repair
+    from lsmkv.recovery.verify import Report, verify
     from lsmkv.repository.create import backup
     from lsmkv.repository.prune import backups, prune_backups
     from lsmkv.repository.restore import restore
     from lsmkv.repository.version import Backup
+    from lsmkv.stats.introspect import Explain
+    from lsmkv.stats.metrics import Stats
+    from lsmkv.stats.tables import TableInfo
+    from lsmkv_ext.filter.bloom import BlockedBloom
+    from lsmkv_ext.filter.counting import CountingBloom
+    from lsmkv_ext.filter.fuse_filter import FuseFilter
+    from lsmkv_ext.filter.rotating import RotatingBloom
+    from lsmkv_ext.filter.scalable import ScalableBloom
+    from lsmkv_ext.table.sst_reader import SSTReader
+    from lsmkv_ext.table.sst_writer import SSTWriter
 
 __version__ = "0.1.0"
 
@@ -116,15 +116,35 @@ __all__ = [
     "verify",
 ]
 
-# Imported at their first use: they take longer to import than all others together.
+# Imported at their first use: opening a database needs none of them, and they take longer to import than it does.
 _LAZY = {
+    "Backup": "lsmkv.repository.version",
+    "BlockedBloom": "lsmkv_ext.filter.bloom",
     "BuiltPartition": "lsmkv.bulk",
     "BulkWriter": "lsmkv.bulk",
-    "Backup": "lsmkv.repository.version",
+    "Cache": "lsmkv.cache",
+    "CacheItem": "lsmkv.cache",
+    "CacheStats": "lsmkv.cache",
+    "Codec": "lsmkv.cache",
+    "CountingBloom": "lsmkv_ext.filter.counting",
+    "Explain": "lsmkv.stats.introspect",
+    "FuseFilter": "lsmkv_ext.filter.fuse_filter",
+    "RepairReport": "lsmkv.recovery.repair",
+    "Report": "lsmkv.recovery.verify",
+    "RotatingBloom": "lsmkv_ext.filter.rotating",
+    "SSTReader": "lsmkv_ext.table.sst_reader",
+    "SSTWriter": "lsmkv_ext.table.sst_writer",
+    "ScalableBloom": "lsmkv_ext.filter.scalable",
+    "Stats": "lsmkv.stats.metrics",
+    "TableInfo": "lsmkv.stats.tables",
     "backup": "lsmkv.repository.create",
     "backups": "lsmkv.repository.prune",
+    "destroy": "lsmkv.recovery.destroy",
+    "plan": "lsmkv.filters.planner",
     "prune_backups": "lsmkv.repository.prune",
+    "repair": "lsmkv.recovery.repair",
     "restore": "lsmkv.repository.restore",
+    "verify": "lsmkv.recovery.verify",
 }
 
 

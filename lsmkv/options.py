@@ -1,12 +1,11 @@
 """Options: one frozen value, validated when it is created.
 
-The error for a wrong name suggests the nearest right one; the error for a wrong value says what is allowed.
+The error for a wrong name suggests a right one; the error for a wrong value says what is allowed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import xxhash
 
 from lsmkv.errors import CorruptionError, OptionError
 from lsmkv.memory_split import split
+from lsmkv.option_hints import hint
 from lsmkv_ext.limits import MAX_LEVELS as MAX_LEVELS
 from lsmkv_ext.port.compression import CODECS
 
@@ -398,8 +398,7 @@ def _options_head(body: bytes) -> bytes:
 def _require_known(name: str) -> None:
     if name in _CHECKS:
         return
-    near = difflib.get_close_matches(name, _CHECKS, n=1, cutoff=0.0)
-    raise OptionError(f"unknown option {name!r}; did you mean {near[0]!r}?")
+    raise OptionError(f"unknown option {name!r}{hint(name, _CHECKS)}")
 
 
 Check = Callable[[str, Any], Any]
