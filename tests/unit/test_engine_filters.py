@@ -663,8 +663,9 @@ def test_prefix_lengths_are_filter_debt_and_counted_as_keys(tmp_path):
 
 @pytest.mark.parametrize("kind", [(1, 5), (2, ord("0")), (3, 0x0504)])
 def test_verify_notices_a_filter_without_the_prefixes(tmp_path, kind):
-    """A sound filter of the keys alone, whose header claims that it has prefixes. There are hundreds of prefixes, because
-    the filter passes some of them by chance.
+    """A sound filter of the keys alone, whose header claims that it has prefixes.
+
+    There are hundreds of prefixes, because the filter passes some of them by chance.
     """
     with lsmkv.open(tmp_path / "db", **SMALL) as db:
         for i in range(300):
