@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from .text import histogram_text, repeat_line, result_line
@@ -98,4 +99,5 @@ def _speed(event: dict[str, Any]) -> str:
 
 
 def listener(runs: int, histogram: bool) -> ResultLines:
-    return ProgressBar(runs, histogram) if sys.stdout.isatty() else ResultLines(runs, histogram)
+    shows_bar = sys.stdout.isatty() and find_spec("rich") is not None
+    return ProgressBar(runs, histogram) if shows_bar else ResultLines(runs, histogram)

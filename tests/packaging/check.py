@@ -19,7 +19,7 @@ IN_WHEEL = re.compile(
     r"lsmkv-[^/]+\.dist-info/.+"
     r"|lsmkv(_ext|_bench|_tool)?/.+\.(py|pyi|pxd|so|typed|html)"
 )
-NOT_IN_SDIST = re.compile(r"(^|/)(tests|build|\.[^/]+)/|\.(c|so|o)$")
+NOT_IN_SDIST = re.compile(r"(^|/)(build|\.[^/]+|__pycache__)/|(lsmkv_ext|bench)/.*\.c$|\.(so|o)$")
 
 USE = """
 import sys, lsmkv, lsmkv_ext
@@ -67,7 +67,8 @@ def check_sdist(path: Path, clone: Path) -> None:
     fail_if("stray files in the sdist", {name for name in names if NOT_IN_SDIST.search(name)})
     sources = (p.relative_to(clone) for top in ("lsmkv_ext", "bench/native") for p in (clone / top).rglob("*"))
     wanted = {str(p) for p in sources if p.suffix in (".pyx", ".pxd", ".pxi", ".pyi", ".py")}
-    wanted |= {"setup.py", "README.md", "LICENSE"}
+    wanted |= {"setup.py", "README.md", "LICENSE", "CHANGELOG.md", "Makefile"}
+    wanted |= {str(p.relative_to(clone)) for top in ("docs", "tests") for p in (clone / top).rglob("*") if p.is_file()}
     fail_if("missing in the sdist", wanted - names)
 
 
@@ -75,9 +76,15 @@ def check_install(what: Path, place: Path) -> None:
     place.mkdir()
     commands = environment(place / "venv")
     run(commands / "python", "-m", "pip", "install", "-q", what, cwd=place)
-    run(commands / "lsmkv-tool", "--help", cwd=place)
-    run(commands / "lsmkv-bench", "--help", cwd=place)
     run(commands / "python", "-W", "error", "-c", USE, ROOT, cwd=place)
+    run(commands / "lsmkv-bench", "--help", cwd=place)
+    refused = subprocess.run(
+        [commands / "lsmkv-tool", "--help"], cwd=place, capture_output=True, text=True, check=False
+    )
+    if "pip install 'lsmkv[tool]'" not in refused.stderr:
+        sys.exit(f"lsmkv-tool does not name its extra: {refused}")
+    run(commands / "python", "-m", "pip", "install", "-q", f"{what}[tool]", cwd=place)
+    run(commands / "lsmkv-tool", "--help", cwd=place)
     run(commands / "lsmkv-tool", "db", "info", "db", cwd=place)
 
 

@@ -140,6 +140,12 @@ def test_the_tool_starts_quickly():
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+def test_the_program_names_its_extra():
+    code = "import sys; sys.modules['click'] = None; from lsmkv_tool.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "lsmkv-tool needs click: pip install 'lsmkv[tool]'\n")
+
+
 def test_a_closed_pipe_is_not_an_error(shared):
     command = f"{sys.executable} -m lsmkv_tool db scan mydb | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
