@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.px[di]')
 STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
-.PHONY: run test test-diskcache test-integrations build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
+.PHONY: run test test-diskcache test-plyvel test-integrations build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,10 @@ test: build
 # diskcache's own tests on lsmkv.Cache. Downloads its sdist.
 test-diskcache: build
 	$(BIN)/python tests/diskcache_adapter/run.py
+
+# plyvel's own tests on lsmkv.compat.plyvel. Downloads its sdist.
+test-plyvel: build
+	$(BIN)/python tests/plyvel_suite/run.py
 
 # The README's table and picture: 1M keys, three interleaved runs, about five minutes. RUNS=1 is quicker.
 RUNS ?= 3
