@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lsmkv.stats.evidence import ENOUGH, evidence_of_excess, wilson
+from lsmkv.stats.text import html, text
 
 Raw = Mapping[str, Any]
 
@@ -270,6 +271,12 @@ class Stats:
         0
         """
         return asdict(self)
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
 
 # --- from raw counters ---
