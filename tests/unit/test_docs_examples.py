@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # `print(...)  # result`: one line of output.
 PRINTED = re.compile(r"^ *print\(.*\) +# (.+)$", re.MULTILINE)
@@ -23,7 +29,7 @@ def examples(page: Path) -> str:
     return "\n".join(BLOCK.findall(page.read_text()))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=name_of)
 def test_the_examples_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code = examples(page)
@@ -35,7 +41,7 @@ def test_the_readme_has_examples():
     assert "lsmkv.open" in examples(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_files_and_tests_that_a_page_names_exist(page):
     text = page.read_text()
     # A page may leave the first folders of a path out.
