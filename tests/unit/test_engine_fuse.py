@@ -291,7 +291,7 @@ def test_a_header_that_passes_for_a_bloom_filter_is_not_used(one_table):
 def test_prefixes_are_in_fuse_filters_too(tmp_path, extractor):
     rng = random.Random(5)
     words = [b"%03d/%06d" % (rng.randrange(0, 1000, 2), i) for i in range(4000)]
-    with lsmkv.open(tmp_path / "db", **SMALL, filter="fuse", bits_per_key=18, prefix_extractor=extractor) as db:
+    with lsmkv.open(tmp_path / "db", filter="fuse", bits_per_key=18, prefix_extractor=extractor) as db:
         for word in words:
             db.put(word, b"v")
         db.flush()
