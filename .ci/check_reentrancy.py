@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent / "lsmkv_ext"
 GUARDED = (
     *("reader.pyx", "store.pyx", "engine.pyx", "large_write.pyx", "read/scan.pyx", "read/iterator.pyx"),
     *("read/cursor.pyx", "read/explain.pyx", "table/sst_reader.pyx", "table/sst_writer.pyx"),
-    *("updates.pyx", "transaction.pyx"),
+    *("updates.pyx", "transaction.pyx", "nonblocking.pyx"),
 )
 # They raise where the state is gone.
 CHECKS = {

@@ -11,5 +11,5 @@ from lsmkv_ext.values.reader cimport ValueLogC
 cdef ValueLogC* find_value(const ReadStateC* v, const char* pointer, ValuePointer* p, Status* st) noexcept nogil
 # The value of a pointer in the state as a memoryview: of the file, or of bytes if it is compressed.
 cdef object view_of_pointer(ReadState state, const char* pointer)
-# Reads the value, p.raw bytes, and counts it in rc. With rc.gil_held it releases the GIL meanwhile.
+# Reads the value, p.raw bytes, and counts it in rc. With rc.gil_held it may release the GIL.
 cdef int read_value(ValueLogC* log, const ValuePointer* p, char* out, ReadContext* rc, Status* st) noexcept nogil

@@ -7,6 +7,7 @@ from lsmkv_ext.port.atomics cimport lsm_load64, lsm_load_ptr
 from lsmkv_ext.port.clock cimport lsm_now_ns
 from lsmkv_ext.port.status cimport ST_OK, fail_corrupt, status_clear
 from lsmkv_ext.read.read_state cimport raise_read
+from lsmkv_ext.table.reader cimport refuse_wait
 from lsmkv_ext.values.format cimport VALUE_STORED, pointer_decode, pointer_end, value_size
 from lsmkv_ext.values.reader cimport ValueLog, value_read, value_read_cached
 from lsmkv_ext.values.view cimport value_view
@@ -76,6 +77,8 @@ cdef int read_value(ValueLogC* log, const ValuePointer* p, char* out, ReadContex
     # A short value that the page cache has is not worth a turn of the GIL.
     if rc.gil_held and p.raw <= SHORT_VALUE and value_read_cached(log, p, out):
         code = ST_OK
+    elif rc.no_wait:
+        return refuse_wait(st)
     else:
         ts = PyEval_SaveThread() if rc.gil_held else NULL
         code = read_from_disk(log, p, out, rc, st)

@@ -28,6 +28,7 @@ from lsmkv_ext.table.tombstones cimport Tombstones
 
 ctypedef struct ReadContext:       # one per operation: how to read, and counters of the reads. Zero it, then set.
     bint gil_held                  # the caller holds the GIL; reads that wait for the disk release it
+    bint no_wait                   # with gil_held: a read that would wait for the disk fails with ST_IO and EAGAIN
     bint fill_cache
     bint scan                      # new blocks go to probation; TableIter reads ahead
     bint compaction                # TableIter: large reads that bypass the cache
@@ -133,6 +134,8 @@ cdef inline void table_prefetch_block(TableC* t, uint32_t i) noexcept nogil:
 cdef int table_pread(TableC* t, char* buf, size_t n, uint64_t offset, Status* st) noexcept nogil
 # The same, counted in rc; with rc.gil_held it may release the GIL: it does if it would wait for the disk.
 cdef int table_pread_counted(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil
+# The failure of a read with rc.no_wait that would wait.
+cdef int refuse_wait(Status* st) noexcept nogil
 # Returns block i, pinned, from the cache or the disk.
 cdef int table_read_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, Status* st) noexcept nogil
 # The same from the disk, bypassing the cache: private and pinned. With rc.gil_held it may release the GIL.

@@ -1,4 +1,4 @@
-from libc.errno cimport ENOENT
+from libc.errno cimport EAGAIN, ENOENT
 from libc.string cimport memcmp
 
 from lsmkv_ext.block.block cimport block_alloc, block_check, block_free, block_get, block_number_pointers
@@ -130,6 +130,10 @@ cdef inline void _note_read(TableC* t, uint64_t n, uint64_t start, ReadContext* 
         fd_note_read(t.fds, n, ns)
 
 
+cdef int refuse_wait(Status* st) noexcept nogil:
+    return fail_io(st, "the read would wait for the disk", EAGAIN)
+
+
 cdef int _pread(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc, Status* st) noexcept nogil:
     """Reads n bytes, with rc.gil_held without the GIL if that may wait for the disk. Beside a busy thread, getting the GIL back
     takes a thousand times as long as copying a few pages."""
@@ -137,6 +141,8 @@ cdef int _pread(TableC* t, char* buf, size_t n, uint64_t offset, ReadContext* rc
     cdef uint64_t start = lsm_now_ns()
     cdef bint cached = rc.gil_held and n <= SHORT_READ and _pread_cached(t, buf, n, offset)
     cdef int code = ST_OK
+    if rc.no_wait and not cached:
+        return refuse_wait(st)
     if rc.gil_held and not cached:
         ts = PyEval_SaveThread()
     if not cached:
@@ -246,6 +252,8 @@ cdef int table_load_block(TableC* t, uint32_t i, ReadContext* rc, BlockC** out, 
         _prefetch_victim(t.cache)
     if n <= SCRATCH:
         code = _read_small(t, n, offset, rc, out, st)
+    elif rc.no_wait:
+        return refuse_wait(st)
     else:
         # Large blocks take long to decode, too.
         if rc.gil_held:

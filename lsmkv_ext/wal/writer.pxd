@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.values.writer cimport ValueWriter, ValueWriterC
+from lsmkv_ext.wal.format cimport record_size
 from lsmkv_ext.wal.sync_watermark cimport SyncWatermark, WatermarkC
 
 ctypedef struct LogC:
@@ -45,6 +46,12 @@ ctypedef struct LogC:
     int group_size          # threads that one fdatasync serves: decays towards what the last one served
     uint64_t n_syncs        # atomic to read
     uint64_t sync_ns        # atomic to read
+
+
+cdef inline bint log_has_room(const LogC* log, size_t n) noexcept nogil:
+    """Whether log_reserve and log_commit of n payload bytes make no system call."""
+    return log.mapped and log.offset + record_size(n) <= log.prefaulted
+
 
 # Room for n payload bytes, or NULL with *st set and nothing changed.
 cdef char* log_reserve(LogC* log, size_t n, Status* st) noexcept nogil

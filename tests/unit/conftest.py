@@ -1,4 +1,6 @@
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,17 @@ def path(tmp_path):
 def db(path):
     with lsmkv.open(path) as db:
         yield db
+
+
+@pytest.fixture
+def on_disk():
+    """A folder in a file system that can tell what is in the page cache, which one in memory cannot."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        probe = Path(folder, "probe")
+        probe.write_bytes(bytes(4096))
+        with probe.open("rb") as opened:
+            try:
+                os.preadv(opened.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+            except (OSError, AttributeError):
+                pytest.skip("the file system cannot tell what is in the page cache")
+        yield Path(folder)

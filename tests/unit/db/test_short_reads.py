@@ -1,11 +1,8 @@
 """Seeks and short scans of cached data keep the GIL, whatever the memtable has to sort."""
 
-import os
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from databases import keep_still
@@ -58,20 +55,6 @@ def test_a_seek_in_cached_tables_keeps_the_gil(path, others):
         for i in range(0, 4900, 7):
             assert db.iterator(start=b"%06d" % i).take(10)[0][0] == b"%06d" % i
         assert others() == start
-
-
-@pytest.fixture
-def on_disk():
-    """A folder in a file system that can tell what is in the page cache, which one in memory cannot."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        probe = Path(folder, "probe")
-        probe.write_bytes(bytes(4096))
-        with probe.open("rb") as opened:
-            try:
-                os.preadv(opened.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
-            except (OSError, AttributeError):
-                pytest.skip("the file system cannot tell what is in the page cache")
-        yield Path(folder)
 
 
 def test_blocks_in_the_page_cache_are_read_with_the_gil(on_disk, others):
