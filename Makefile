@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.px[di]')
 STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
-.PHONY: run test test-diskcache test-plyvel test-integrations build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check
+.PHONY: run test test-diskcache test-plyvel test-migration test-integrations build lint clean bench bench-full crash fuzz fuzz-guided soak planted coverage asan asan-cut tsan dist-check wheels docs types
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -88,6 +88,11 @@ fuzz-guided: build
 	$(BIN)/python -m pip install -q atheris
 	cd tests && ../$(BIN)/python -m fuzz.guided --seconds $(SECONDS)
 
+# The programs of the migration pages, on the stores they are written for. `make test` skips those that are not installed.
+test-migration: build
+	$(BIN)/python -m pip install -q diskcache lmdb plyvel rocksdict sqlitedict
+	$(BIN)/python -m pytest -rs tests/unit/test_migration_pages.py
+
 # Against real servers and engines on loopback, in an environment of their own.
 INTEGRATIONS := .venv-integrations
 ENGINES := "moto[server]" s3fs "dask[dataframe,distributed]" zarr pytest-asyncio
@@ -125,6 +130,19 @@ tsan: build
 # Checks that the sdist and the wheel install and work elsewhere. Builds everything three times, which takes minutes.
 dist-check:
 	$(PYTHON) tests/packaging/check.py
+
+# The site, in build/site. Its environment needs the network once, the build does not.
+DOCS := .venv-docs
+
+$(DOCS)/.installed: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install -q --upgrade pip "setuptools>=77" wheel "cython>=3.1"
+	LSMKV_ONLY=none $(DOCS)/bin/python -m pip install -q --no-build-isolation -e ".[docs]"
+	touch $@
+
+docs: build $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build -q --strict
+	$(DOCS)/bin/python .ci/check_site.py
 
 lint: build
 	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter

@@ -1,37 +1,12 @@
 """Every public name has a signature, a docstring and an example, and the examples run."""
 
-import dataclasses
 import doctest
 import inspect
 
 import pytest
+from public_names import everything
 
 import lsmkv
-from lsmkv.prefixed import PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot
-
-PUBLIC = {f"lsmkv.{name}": getattr(lsmkv, name) for name in lsmkv.__all__}
-PUBLIC |= {cls.__name__: cls for cls in (PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot)}
-
-
-def members(cls):
-    """The public methods and properties, also inherited ones, except those of collections.abc and builtins."""
-    fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
-    for name in dir(cls):
-        owner = next((base for base in cls.__mro__ if name in vars(base)), None)
-        if name.startswith("_") or owner is None or owner.__module__.split(".")[0] not in ("lsmkv", "lsmkv_ext"):
-            continue
-        if name not in fields:  # fields are parameters of the class
-            found = vars(owner)[name]
-            yield name, found.__func__ if isinstance(found, staticmethod | classmethod) else found
-
-
-def everything():
-    for name, thing in PUBLIC.items():
-        yield name, thing
-        if inspect.isclass(thing):
-            for member, found in members(thing):
-                yield f"{name}.{member}", found
-
 
 THINGS = dict(everything())
 CALLABLE = [name for name, thing in THINGS.items() if callable(thing)]
@@ -49,7 +24,7 @@ def test_methods_and_properties_of_both_planes_are_found():
         "lsmkv.Iterator.close",
         "lsmkv.BlockedBloom.from_bytes",
         "lsmkv.SSTReader.path",
-        "PrefixedDB.get",
+        "lsmkv.prefixed.PrefixedDB.get",
     } <= set(THINGS)
 
 
