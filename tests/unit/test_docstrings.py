@@ -2,9 +2,11 @@
 
 import doctest
 import inspect
+import re
+from pathlib import Path
 
 import pytest
-from public_names import everything
+from public_names import PUBLIC, everything
 
 import lsmkv
 
@@ -74,3 +76,10 @@ def test_examples_run(name, tmp_path, monkeypatch):
 
 def test_every_name_with_an_example_is_run():
     assert set(THINGS) <= set(EXAMPLES)
+
+
+def test_every_public_name_is_in_the_reference():
+    """`make docs` also checks the methods, in the built site."""
+    pages = (Path(__file__).parents[2] / "docs" / "api").glob("*.md")
+    named = [name for page in pages for name in re.findall(r"^::: (lsmkv\.\S+)$", page.read_text(), re.MULTILINE)]
+    assert sorted(named) == sorted(PUBLIC)

@@ -130,15 +130,48 @@ def test_every_flipped_byte_of_the_file_is_noticed():
             Options.decode(data[:size])
 
 
+PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+ROWS = {
+    name: rest for name, *rest in re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| (yes|no) \| .{20,}\|$", PAGE, re.M)
+}
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
+
+
+def quantity(text):
+    """The number that a page writes as `4 KiB`, `1,000` or `0.5`."""
+    number, _, unit = text.strip("`").partition(" ")
+    return ast.literal_eval(number.replace(",", "")) * UNITS[unit]
+
+
+def accepted(name, value):
+    try:
+        _CHECKS[name](name, value)
+    except OptionError:
+        return False
+    return True
+
+
 def test_the_page_of_options_lists_each_one_with_its_default():
-    page = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
-    rows = {
-        name: (default, live) for name, default, live in re.findall(r"^\| `(\w+)` \| (.+?) \| (\w+) \|", page, re.M)
-    }
-    assert rows.keys() == {field.name for field in dataclasses.fields(Options)}
-    units = {"KiB": 1 << 10, "MiB": 1 << 20}
+    assert ROWS.keys() == {field.name for field in dataclasses.fields(Options)}
     for field in dataclasses.fields(Options):
-        default, live = rows[field.name]
-        number, _, unit = default.partition(" ")
-        assert (int(number) * units[unit] if unit else ast.literal_eval(default.strip("`"))) == field.default
+        default, _, live = ROWS[field.name]
+        assert (quantity(default) if default[0].isdigit() else ast.literal_eval(default.strip("`"))) == field.default
         assert live == ("yes" if field.name in LIVE else "no")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_page_of_options_has_the_range_of_each_one(name):
+    listed = ROWS[name][1]
+    values = [ast.literal_eval(word) for word in re.findall(r"True|False|None|\"\w+\"", listed)]
+    for value in (None, True, False, "nonsense", *values):
+        assert accepted(name, value) == ((type(value), value) in [(type(known), known) for known in values])
+    span = re.search(r"([\d.,]+(?: .iB)?) to ([\d.,]+(?: .iB)?)", listed)
+    assert span or values
+    if span:
+        low, high = map(quantity, span.groups())
+        assert accepted(name, low) and accepted(name, high)
+        assert not accepted(name, low - 1e-9 if isinstance(low, float) else low - 1)
+        assert not accepted(name, high + 1)
+    assert accepted(name, ["lz4" if name == "compression" else "bloom" if name == "filter" else 4]) == (
+        "a list" in listed
+    )
