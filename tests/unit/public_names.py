@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import lsmkv
+import lsmkv.aio
 import lsmkv.dbm
 from lsmkv.prefixed import PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot
 
 PUBLIC: dict[str, Any] = {f"lsmkv.{name}": getattr(lsmkv, name) for name in lsmkv.__all__}
 PUBLIC |= {f"lsmkv.prefixed.{c.__name__}": c for c in (PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot)}
 PUBLIC |= {f"lsmkv.dbm.{name}": getattr(lsmkv.dbm, name) for name in ("open", "whichdb")}
+
+# Documented by the calls that they make awaitable.
+ASYNC: dict[str, Any] = {f"lsmkv.aio.{name}": getattr(lsmkv.aio, name) for name in lsmkv.aio.__all__}
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:

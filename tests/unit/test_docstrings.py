@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from public_names import PUBLIC, everything
+from public_names import ASYNC, PUBLIC, everything
 
 import lsmkv
 
@@ -82,4 +82,4 @@ def test_every_public_name_is_in_the_reference():
     """`make docs` also checks the methods, in the built site."""
     pages = (Path(__file__).parents[2] / "docs" / "api").glob("*.md")
     named = [name for page in pages for name in re.findall(r"^::: (lsmkv\.\S+)$", page.read_text(), re.MULTILINE)]
-    assert sorted(named) == sorted(PUBLIC)
+    assert sorted(named) == sorted([*PUBLIC, *ASYNC])
