@@ -144,7 +144,13 @@ docs: build $(DOCS)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build -q --strict
 	$(DOCS)/bin/python .ci/check_site.py
 
-lint: build
+# Programs that type checkers must accept, and mistakes that they must find.
+types: build
+	$(BIN)/python -m pip install -q mypy "pyright[nodejs]"
+	$(BIN)/mypy --strict tests/typed
+	$(BIN)/pyright -p tests/typed --pythonpath $(BIN)/python
+
+lint: build types
 	$(BIN)/python -m pip install -q ruff cython-lint mypy import-linter
 	$(BIN)/ruff check lsmkv lsmkv_ext bench tools tests .ci setup.py
 	$(BIN)/ruff format --check lsmkv lsmkv_ext bench tools tests .ci setup.py

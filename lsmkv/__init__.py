@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lsmkv.db import DB
 from lsmkv.errors import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lsmkv.bulk import BuiltPartition, BulkWriter
     from lsmkv.cache import Cache, CacheItem, CacheStats, Codec
     from lsmkv.filters.planner import plan
+    from lsmkv.option_types import OpenOptions
     from lsmkv.recovery.destroy import destroy
     from lsmkv.recovery.repair import RepairReport, repair
     from lsmkv.recovery.verify import Report, verify
@@ -161,7 +162,7 @@ def open(
     *,
     options: Options | Mapping[str, Any] | None = None,
     clock: ManualClock | None = None,
-    **opts: Any,
+    **opts: Unpack[OpenOptions],
 ) -> DB:
     """Open the database in the directory `path` and return it as a `DB`.
 

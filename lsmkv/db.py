@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import checkpoint, filenames, keyspace_changes, lifecycle
 from lsmkv.compaction.counters import Counters
@@ -33,6 +33,9 @@ from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
 from lsmkv_ext.port.section import in_section
 from lsmkv_ext.port.uninterruptible import uninterruptible
 from lsmkv_ext.port.wall_clock import ManualClock
+
+if TYPE_CHECKING:
+    from lsmkv.option_types import KeyspaceOptions, LiveOptions
 
 log = logging.getLogger("lsmkv")
 
@@ -123,7 +126,7 @@ class DB(KeyspaceCalls):
 
     # Keyspaces ---------------------------------------------------------------------------------------------
 
-    def keyspace(self, name: str, *, create: bool = True, **options: Any) -> Keyspace:
+    def keyspace(self, name: str, *, create: bool = True, **options: Unpack[KeyspaceOptions]) -> Keyspace:
         """Return the keyspace `name`: a mapping of its own in the same database. It is created if it is missing.
 
         Keyspaces share the log, the memory and the background threads; batches and snapshots span them. `options` are
@@ -185,7 +188,7 @@ class DB(KeyspaceCalls):
 
     # Maintenance -------------------------------------------------------------------------------------------
 
-    def set_options(self, **changes: Any) -> None:
+    def set_options(self, **changes: Unpack[LiveOptions]) -> None:
         """Change options of the open database and store them. They apply to all files written from now on.
 
         Raises `OptionError` for an unknown option, a wrong value, or an option that needs a reopen.

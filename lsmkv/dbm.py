@@ -33,7 +33,7 @@ def _bytes(data: Any) -> Any:
     return data.encode() if isinstance(data, str) else data
 
 
-class _Database(MutableMapping[Data, Data]):
+class _Database(MutableMapping[bytes, bytes]):
     """Keys and values are bytes, or str, which is stored as UTF-8. Reads return bytes."""
 
     def __init__(self, db: DB) -> None:
@@ -98,7 +98,7 @@ class _Database(MutableMapping[Data, Data]):
         self.close()
 
 
-def open(file: str | os.PathLike[str], flag: str = "r", mode: int = 0o666) -> MutableMapping[Data, Data]:
+def open(file: str | os.PathLike[str], flag: str = "r", mode: int = 0o666) -> _Database:
     """Open the database in the directory `file`, and return it as a mapping that takes str and bytes.
 
     `flag` is "r", "w", "c" or "n". `mode` is that of a directory that is created, with the bits to enter it added.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, MutableMapping
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import ingest, keyspace_changes
 from lsmkv.compaction.filter_rebuild import FilterRebuild
@@ -32,6 +32,7 @@ from lsmkv_ext.updates import UpdatingStore
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
+    from lsmkv.option_types import KeyspaceOptions
 
 T = TypeVar("T")
 
@@ -382,7 +383,7 @@ class Keyspace(KeyspaceCalls):
         state = " (closed)" if self.closed else " (read-only)" if self.readonly else ""
         return f"<lsmkv.Keyspace {self._name!r} of {self.path!r}{state}>"
 
-    def set_options(self, **changes: Any) -> None:
+    def set_options(self, **changes: Unpack[KeyspaceOptions]) -> None:
         """Change options of this keyspace and store them. They apply to all files written from now on.
 
         Raises `OptionError` for an unknown option, a wrong value, or an option that all keyspaces share.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar, overload
 
 from lsmkv.errors import ReadOnlyError
 from lsmkv.mapping import Key, OrderedMapping
@@ -13,6 +13,8 @@ from lsmkv_ext.limits import MAX_KEY
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.port.compare import prefix_end
 from lsmkv_ext.reader import SnapshotBase
+
+T = TypeVar("T")
 
 
 class PrefixedIterator:
@@ -255,6 +257,10 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         """
         return PrefixedDB(self.db, self.prefix + as_bytes(prefix))
 
+    @overload
+    def get(self, key: Key, default: None = None, **options: Any) -> bytes | None: ...
+    @overload
+    def get(self, key: Key, default: T, **options: Any) -> bytes | T: ...
     def get(self, key: Key, default: Any = None, **options: Any) -> Any:
         """Return the value of a key, or `default`. `options` are those of `DB.get`.
 
@@ -263,6 +269,10 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         """
         return self.db.get(self.prefix + as_bytes(key), default, **options)
 
+    @overload
+    def multi_get(self, keys: Iterable[Key], default: None = None) -> list[bytes | None]: ...
+    @overload
+    def multi_get(self, keys: Iterable[Key], default: T) -> list[bytes | T]: ...
     def multi_get(self, keys: Iterable[Key], default: Any = None) -> list[Any]:
         """Return the values of several keys, `default` for those that are missing.
 
@@ -273,7 +283,7 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         return found
 
     def __getitem__(self, key: Key) -> bytes:
-        missing = object()
+        missing: Any = object()
         found = self.get(key, missing)
         if found is missing:
             raise KeyError(key)
@@ -430,6 +440,10 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         value: bytes | None = self._writable.modify(self.prefix + as_bytes(key), function, sync=sync)
         return value
 
+    @overload
+    def pop(self, key: Key) -> bytes: ...
+    @overload
+    def pop(self, key: Key, default: T, /) -> bytes | T: ...
     def pop(self, key: Key, *default: Any) -> Any:
         """Delete a key and return its value, as `DB.pop` does.
 
@@ -456,7 +470,7 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.prefixed_db(b"user:").popitem()
         (b'ada', b'1815')
         """
-        missing = object()
+        missing: Any = object()
         for key in self.iterator(include_value=False):
             value = self.pop(key, missing)
             if value is not missing:

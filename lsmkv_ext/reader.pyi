@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Literal, Self, TypeVar, overload
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -7,25 +7,99 @@ from lsmkv_ext.port.handle import Dependent
 from lsmkv_ext.read.cursor import Cursor
 from lsmkv_ext.read.iterator import Iterator
 
+_T = TypeVar("_T")
+
 @disjoint_base
 class Reader(Dependent):
+    @overload
     def get(
         self,
         key: Buffer,
-        default: Any = None,
+        default: None = None,
         *,
         verify_checksums: bool = True,
         fill_cache: bool = True,
-        expect: str | None = None,
-        copy: bool = True,
-    ) -> Any: ...
+        expect: Literal["hit"] | None = None,
+        copy: Literal[True] = True,
+    ) -> bytes | None: ...
+    @overload
+    def get(
+        self,
+        key: Buffer,
+        default: _T,
+        *,
+        verify_checksums: bool = True,
+        fill_cache: bool = True,
+        expect: Literal["hit"] | None = None,
+        copy: Literal[True] = True,
+    ) -> bytes | _T: ...
+    @overload
+    def get(
+        self,
+        key: Buffer,
+        default: _T = ...,
+        *,
+        verify_checksums: bool = True,
+        fill_cache: bool = True,
+        expect: Literal["hit"] | None = None,
+        copy: bool,
+    ) -> bytes | memoryview | _T: ...
     def open_value(self, key: Buffer) -> BinaryIO: ...
     def __getitem__(self, key: Buffer, /) -> bytes: ...
     def __contains__(self, key: object, /) -> bool: ...
-    def multi_get(self, keys: Iterable[Buffer], default: Any = None) -> list[Any]: ...
+    @overload
+    def multi_get(self, keys: Iterable[Buffer], default: None = None) -> list[bytes | None]: ...
+    @overload
+    def multi_get(self, keys: Iterable[Buffer], default: _T) -> list[bytes | _T]: ...
     def ttl(self, key: Buffer) -> float | None: ...
     def _on_seek_debt(self) -> None: ...
     def _on_dead_debt(self) -> None: ...
+    @overload
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Buffer | None = None,
+        stop: Buffer | None = None,
+        include_start: bool = True,
+        include_stop: bool = False,
+        prefix: Buffer | None = None,
+        include_key: Literal[True] = True,
+        include_value: Literal[True] = True,
+        fill_cache: bool = True,
+        copy: Literal[True] = True,
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+    @overload
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Buffer | None = None,
+        stop: Buffer | None = None,
+        include_start: bool = True,
+        include_stop: bool = False,
+        prefix: Buffer | None = None,
+        include_key: Literal[True] = True,
+        include_value: Literal[False],
+        fill_cache: bool = True,
+        copy: bool = True,
+    ) -> Iterator[bytes]: ...
+    @overload
+    def iterator(
+        self,
+        *,
+        reverse: bool = False,
+        start: Buffer | None = None,
+        stop: Buffer | None = None,
+        include_start: bool = True,
+        include_stop: bool = False,
+        prefix: Buffer | None = None,
+        include_key: Literal[False],
+        include_value: Literal[True] = True,
+        fill_cache: bool = True,
+        copy: Literal[True] = True,
+    ) -> Iterator[bytes]: ...
+    @overload
     def iterator(
         self,
         *,
@@ -39,7 +113,7 @@ class Reader(Dependent):
         include_value: bool = True,
         fill_cache: bool = True,
         copy: bool = True,
-    ) -> Iterator: ...
+    ) -> Iterator[Any]: ...
     def cursor(
         self,
         *,

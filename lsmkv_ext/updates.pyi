@@ -1,10 +1,12 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TypeVar, overload
 
 from typing_extensions import Buffer
 
 from lsmkv_ext.store import Store
+
+_T = TypeVar("_T")
 
 class UpdatingStore(Store):
     def add(self, key: Buffer, n: int = 1, default: int = 0, *, sync: bool | None = None) -> int: ...
@@ -32,6 +34,9 @@ class UpdatingStore(Store):
     def modify(
         self, key: Buffer, function: Callable[[bytes | None], Buffer | None], *, sync: bool | None = None
     ) -> bytes | None: ...
-    def pop(self, key: Buffer, *default: Any) -> Any: ...
+    @overload
+    def pop(self, key: Buffer) -> bytes: ...
+    @overload
+    def pop(self, key: Buffer, default: _T, /) -> bytes | _T: ...
     def setdefault(self, key: Buffer, default: Buffer = b"") -> bytes: ...
     def popitem(self) -> tuple[bytes, bytes]: ...

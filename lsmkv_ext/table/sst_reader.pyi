@@ -1,10 +1,12 @@
 import os
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 from typing_extensions import Buffer, disjoint_base
 
 from lsmkv_ext.table.table import Table
+
+_T = TypeVar("_T")
 
 @disjoint_base
 class SSTReader:
@@ -15,7 +17,10 @@ class SSTReader:
     def closed(self) -> bool: ...
     @property
     def table(self) -> Table: ...
-    def get(self, key: Buffer, default: Any = None) -> Any: ...
+    @overload
+    def get(self, key: Buffer, default: None = None) -> bytes | None: ...
+    @overload
+    def get(self, key: Buffer, default: _T) -> bytes | _T: ...
     def __getitem__(self, key: Buffer, /) -> bytes: ...
     def __contains__(self, key: Buffer, /) -> bool: ...
     def items(

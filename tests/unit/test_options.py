@@ -8,13 +8,27 @@ from pathlib import Path
 import pytest
 
 from lsmkv.errors import CorruptionError, OptionError
-from lsmkv.options import _CHECKS, LIVE, Options
+from lsmkv.option_types import KeyspaceOptions, LiveOptions, OpenOptions
+from lsmkv.options import _CHECKS, LIVE, OF_KEYSPACE, Options
 
 
 def test_every_field_has_a_check_and_every_live_option_exists():
     names = {field.name for field in dataclasses.fields(Options)}
     assert names == set(_CHECKS)
     assert names >= LIVE
+
+
+@pytest.mark.parametrize(
+    ("keywords", "names"),
+    [
+        (KeyspaceOptions, OF_KEYSPACE),
+        (LiveOptions, LIVE),
+        (OpenOptions, {field.name for field in dataclasses.fields(Options)}),
+    ],
+)
+def test_type_checkers_know_the_same_options(keywords, names):
+    assert keywords.__optional_keys__ == names
+    assert not keywords.__required_keys__
 
 
 def test_unknown_name_is_answered_with_the_nearest():
