@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import checkpoint, filenames, keyspace_changes, lifecycle
+from lsmkv import stats as statistics
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.scheduler import Scheduler
@@ -25,8 +26,6 @@ from lsmkv.log_supply import LogSupply
 from lsmkv.options import Options, check_name, keyspace_options
 from lsmkv.recovery import open_reader, open_writer
 from lsmkv.recovery.stored_state import RecoveryReport
-from lsmkv.stats import introspect
-from lsmkv.stats.export import write_stats
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port import zstd
 from lsmkv_ext.port.finalization import RLock, is_finalizing, require_running
@@ -403,5 +402,5 @@ class DB(KeyspaceCalls):
 
 
 def _export(scheduler: Scheduler) -> None:
-    found = introspect.stats_by_name(scheduler)
-    write_stats(scheduler.versions.directory, found.pop(""), found)
+    found = statistics.introspect.stats_by_name(scheduler)
+    statistics.export.write_stats(scheduler.versions.directory, found.pop(""), found)

@@ -9,6 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import ingest, keyspace_changes
+from lsmkv import stats as statistics
 from lsmkv.compaction.filter_rebuild import FilterRebuild
 from lsmkv.compaction.manual import ManualWork, Progress
 from lsmkv.compaction.tree_work import TreeWork
@@ -17,9 +18,6 @@ from lsmkv.mapping import Key, OrderedMapping, optional_bytes
 from lsmkv.options import MAX_LEVELS, Options, keyspace_options
 from lsmkv.prefixed import PrefixedDB, delete_from
 from lsmkv.snapshot import Snapshot
-from lsmkv.stats import introspect, tables
-from lsmkv.stats.metrics import Stats
-from lsmkv.stats.tables import TableInfo
 from lsmkv.transaction import Transaction, transact
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange
@@ -33,6 +31,9 @@ from lsmkv_ext.updates import UpdatingStore
 if TYPE_CHECKING:
     from lsmkv.db import DB
     from lsmkv.option_types import KeyspaceOptions
+    from lsmkv.stats.introspect import Explain
+    from lsmkv.stats.metrics import Stats
+    from lsmkv.stats.tables import TableInfo
 
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         1
         """
         self._check_open()
-        return self._call(lambda: introspect.approximate_len(self._tree))
+        return self._call(lambda: statistics.introspect.approximate_len(self._tree))
 
     def approximate_size(self, start: Key | None = None, stop: Key | None = None) -> int:
         """Return the bytes that the keys in [start, stop) take up in table files. Memtables do not count.
@@ -130,7 +131,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         """
         self._check_open()
         span = optional_bytes(start), optional_bytes(stop)
-        return self._call(lambda: introspect.approximate_size(self._tree, *span))
+        return self._call(lambda: statistics.introspect.approximate_size(self._tree, *span))
 
     def tables(self) -> list[TableInfo]:
         """Return the tables, from L0 down. Each covers the keys from `smallest` to `largest`.
@@ -140,7 +141,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         >>> db.tables()[0].entries
         1
         """
-        return self._call(lambda: tables.tables(self._tree))
+        return self._call(lambda: statistics.tables.tables(self._tree))
 
     def split_points(self, parts: int) -> list[bytes]:
         """Return at most `parts` - 1 keys that cut the keyspace into ranges of about equal size, for parallel scans.
@@ -152,7 +153,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         >>> db.split_points(1)
         []
         """
-        return self._call(lambda: tables.split_points(self._tree, parts))
+        return self._call(lambda: statistics.tables.split_points(self._tree, parts))
 
     # Writing -----------------------------------------------------------------------------------------------
 
@@ -327,7 +328,7 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         self._check_open()
         if not isinstance(name, str):
             raise TypeError(f"a property's name is a str, not {type(name).__name__}")
-        return self._call(lambda: introspect.lookup_property(self._database._scheduler, self._tree, name))
+        return self._call(lambda: statistics.introspect.lookup_property(self._database._scheduler, self._tree, name))
 
     def stats(self) -> Stats:
         """Return the counters since the database was opened or `reset_stats` was called, and the current sizes.
@@ -337,16 +338,16 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         1
         """
         self._check_open()
-        return self._call(lambda: introspect.stats(self._work, self._database._scheduler.counters))
+        return self._call(lambda: statistics.introspect.stats(self._work, self._database._scheduler.counters))
 
-    def explain(self, key: Key) -> introspect.Explain:
+    def explain(self, key: Key) -> Explain:
         """Trace one lookup: the files probed, their filters' answers, the blocks read, and the time each took.
 
         >>> db.put(b"ada", b"1815")
         >>> db.explain(b"ada").found
         True
         """
-        return introspect.explain(self, as_bytes(key))
+        return statistics.introspect.explain(self, as_bytes(key))
 
 
 class Keyspace(KeyspaceCalls):
