@@ -95,7 +95,8 @@ test-migration: build
 
 # Against real servers and engines on loopback, in an environment of their own.
 INTEGRATIONS := .venv-integrations
-ENGINES := "moto[server]" s3fs "dask[dataframe,distributed]" zarr pytest-asyncio
+ENGINES := "moto[server]" s3fs "dask[dataframe,distributed]" zarr pytest-asyncio "ray[data]" faust-streaming confluent-kafka \
+	scrapy torch==2.13.0
 
 $(INTEGRATIONS)/.installed: pyproject.toml
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import heapq
 import os
 import secrets
 import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -29,9 +30,11 @@ from lsmkv.options import Options
 from lsmkv.repository.store import Store, open_store
 from lsmkv.repository.transfer import hash_file
 from lsmkv_ext.port.bytes_like import as_bytes
+from lsmkv_ext.table.sst_reader import SSTReader
 from lsmkv_ext.table.sst_writer import SSTWriter
 
 Row = tuple[Key, Key]
+ARROW_ROWS = 1 << 14  # rows between two looks at the size of a table
 
 
 @dataclass(frozen=True)
@@ -141,17 +144,71 @@ class BulkWriter:
         """
         if not 0 <= partition < self.partitions:
             raise ValueError(f"partition {partition} of {self.partitions}")
-        store = open_store(self.staging, self.storage_options)
         with tempfile.TemporaryDirectory(prefix="lsmkv-bulk-", dir=scratch) as directory:
-            tables = []
-            for path, entries in self._tables(directory, self._sorted(directory, partition, rows)):
-                # No other attempt has the name.
-                name = f"{self._prefix}{partition:05d}-{secrets.token_hex(8)}.sst"
-                built = BuiltTable(name, os.path.getsize(path), hash_file(path), entries)
-                store.upload(path, name)
-                tables.append(built)
-                os.unlink(path)
-        return BuiltPartition(partition, tuple(tables))
+            return self._stage(partition, self._tables(directory, self._sorted(directory, partition, rows)))
+
+    def build_arrow(self, table: object, *, scratch: str | os.PathLike[str] | None = None) -> list[BuiltPartition]:
+        """Build and stage the rows of an Arrow table, and return a result for each partition that has some.
+
+        `table` has two columns, keys and values, of bytes or text, in any order. It is sorted in memory, without a
+        Python object per row. Of rows with equal keys the last counts. Several results of one partition are joined by
+        `merge`. Raises `Error` if pyarrow is not installed.
+
+        >>> import pyarrow
+        >>> writer = lsmkv.BulkWriter("staging", [b"m"])
+        >>> built = writer.build_arrow(pyarrow.table({"key": ["zoe", "ada"], "value": ["1", "2"]}))
+        >>> [(each.partition, each.rows) for each in built]
+        [(0, 1), (1, 1)]
+        """
+        from lsmkv.sorted_columns import cut, sorted_columns
+
+        with tempfile.TemporaryDirectory(prefix="lsmkv-bulk-", dir=scratch) as directory:
+            return [
+                self._stage(partition, self._arrow_tables(directory, part))
+                for partition, part in cut(sorted_columns(table), self.split_points)
+            ]
+
+    def merge(
+        self, results: Sequence[BuiltPartition], *, scratch: str | os.PathLike[str] | None = None
+    ) -> BuiltPartition:
+        """Join results of one partition, each with a part of its rows, to one. Of equal keys the last result counts.
+
+        Raises what `publish` raises. The tables of `results` stay until the job is published or swept.
+
+        >>> writer = lsmkv.BulkWriter("staging")
+        >>> parts = [writer.build(0, [(b"ada", b"1")]), writer.build(0, [(b"zoe", b"2")])]
+        >>> writer.merge(parts).rows
+        2
+        """
+        self._check(results)
+        partitions = {result.partition for result in results}
+        if len(partitions) != 1:
+            raise ValueError(f"results of {len(partitions)} partitions")
+        if len(results) == 1:
+            return results[0]
+        store = open_store(self.staging, self.storage_options)
+        with tempfile.TemporaryDirectory(prefix="lsmkv-bulk-", dir=scratch) as directory, ExitStack() as opened:
+            runs, fetched = [], 0
+            for age, result in enumerate(reversed(results)):
+                readers = []
+                for table in result.tables:
+                    path = _fetch(store, table, directory, fetched)
+                    readers.append(opened.enter_context(SSTReader(path)))
+                    fetched += 1
+                runs.append(_rows_of(readers, age))
+            return self._stage(partitions.pop(), self._tables(directory, _newest(heapq.merge(*runs))))
+
+    def _stage(self, partition: int, tables: Iterable[tuple[str, int]]) -> BuiltPartition:
+        store = open_store(self.staging, self.storage_options)
+        staged = []
+        for path, entries in tables:
+            # No other attempt has the name.
+            name = f"{self._prefix}{partition:05d}-{secrets.token_hex(8)}.sst"
+            built = BuiltTable(name, os.path.getsize(path), hash_file(path), entries)
+            store.upload(path, name)
+            staged.append(built)
+            os.unlink(path)
+        return BuiltPartition(partition, tuple(staged))
 
     def _sorted(self, directory: str, partition: int, rows: Iterable[Row]) -> Iterator[tuple[bytes, bytes]]:
         """Sorted by a database without a log, of which the last write of a key wins."""
@@ -172,18 +229,33 @@ class BulkWriter:
         row = next(rows, None)
         while row is not None:
             entries = 0
-            with SSTWriter(
-                path,
-                compression=self.compression,
-                block_size=self.block_size,
-                bits_per_key=self.bits_per_key,
-                seed=self.seed,
-            ) as writer:
+            with self._table_writer(path) as writer:
                 while row is not None and writer.size < self.target_file_size:
                     writer.put(*row)
                     entries += 1
                     row = next(rows, None)
             yield path, entries
+
+    def _arrow_tables(self, directory: str, rows: Any) -> Iterator[tuple[str, int]]:
+        path = os.path.join(directory, "part.sst")
+        row = 0
+        while row < len(rows):
+            first = row
+            with self._table_writer(path) as writer:
+                while row < len(rows) and writer.size < self.target_file_size:
+                    part = rows.slice(row, ARROW_ROWS)
+                    writer.put_arrow(part)
+                    row += len(part)
+            yield path, row - first
+
+    def _table_writer(self, path: str) -> SSTWriter:
+        return SSTWriter(
+            path,
+            compression=self.compression,
+            block_size=self.block_size,
+            bits_per_key=self.bits_per_key,
+            seed=self.seed,
+        )
 
     @property
     def _prefix(self) -> str:
@@ -203,11 +275,7 @@ class BulkWriter:
         1
         """
         chosen: dict[int, BuiltPartition] = {}
-        for result in results:
-            if not 0 <= result.partition < self.partitions or any(
-                not table.name.startswith(self._prefix) or ".." in table.name for table in result.tables
-            ):
-                raise ValueError("a result of another job")
+        for result in self._check(results):
             chosen.setdefault(result.partition, result)
         tables = [table for number in sorted(chosen) for table in chosen[number].tables]
         store = open_store(self.staging, self.storage_options)
@@ -217,6 +285,15 @@ class BulkWriter:
                 database.ingest(paths, move=True)
         self.sweep()
         return sum(table.entries for table in tables)
+
+    def _check(self, results: Iterable[BuiltPartition]) -> list[BuiltPartition]:
+        given = list(results)
+        for result in given:
+            if not 0 <= result.partition < self.partitions or any(
+                not table.name.startswith(self._prefix) or ".." in table.name for table in result.tables
+            ):
+                raise ValueError("a result of another job")
+        return given
 
     def sweep(self) -> int:
         """Remove everything that this job has staged, as after a failure. Return the number of tables.
@@ -241,6 +318,21 @@ def _directory_beside(path: str) -> Iterator[str]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _rows_of(tables: Sequence[SSTReader], age: int) -> Iterator[tuple[bytes, int, bytes]]:
+    for table in tables:
+        for key, value in table.items():
+            yield key, age, value
+
+
+def _newest(rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """The first of each key, which is that of the lowest age."""
+    last = None
+    for key, _, value in rows:
+        if key != last:
+            yield key, value
+        last = key
 
 
 def _fetch(store: Store, table: BuiltTable, directory: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Dask: builds a database from a bag or a DataFrame, on the workers of a cluster."""
+"""Dask: builds a database from a bag or a DataFrame, and filters from bags, on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from lsmkv.bulk import BuiltPartition, BulkWriter, split_points
 from lsmkv.errors import Error
 from lsmkv.keyspace import KeyspaceCalls
+from lsmkv_ext.filter.bloom import BlockedBloom
 
 try:
     from dask import compute, delayed
@@ -18,6 +19,7 @@ except ImportError as error:
 
 Row = tuple[bytes, bytes]
 SAMPLES = 10_000  # keys from which the split points are chosen
+FAN_IN = 8  # filters that one task merges
 
 
 def write_bag(bag: Any, database: KeyspaceCalls, staging: str, *, partitions: int | None = None, **options: Any) -> int:
@@ -103,3 +105,51 @@ def _cut(writer: BulkWriter, rows: Callable[[Any], Iterator[Row]], part: Any) ->
 
 def _build(writer: BulkWriter, partition: int, buckets: list[list[Row]]) -> BuiltPartition:
     return writer.build(partition, (row for bucket in buckets for row in bucket))
+
+
+def build_filter(bag: Any, capacity: int, fpr: float = 0.01, *, seed: int = 0) -> Any:
+    """Return a delayed `BlockedBloom` of the keys in a bag: a filter for each partition, merged in a tree of tasks.
+
+    `capacity` is the number of keys in all. `client.compute` makes it a future, which tasks take without a copy through
+    this process; `client.scatter(filter, broadcast=True)` sends a computed one to every worker.
+    """
+    build = delayed(_filter_of)
+    return merge_filters([build(part, capacity, fpr, seed) for part in bag.to_delayed()])
+
+
+def merge_filters(filters: Sequence[Any]) -> Any:
+    """Return the delayed union of filters, delayed or not. Raises `ValueError` if there are none."""
+    if not filters:
+        raise ValueError("there are no filters to merge")
+    level = list(filters)
+    while True:
+        level = [delayed(_union)(level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
+        if len(level) == 1:
+            return level[0]
+
+
+def where_in_filter(bag: Any, bloom: Any, *, key: Callable[[Any], Any] | None = None, present: bool = True) -> Any:
+    """Return the elements of a bag that are in a filter, or with `present=False` those that are not.
+
+    `key` returns the key of an element, by default the element itself. `bloom` is a filter, a delayed one or a future.
+    """
+    return bag.map_partitions(_where, bloom, key, present)
+
+
+def _filter_of(keys: Iterable[bytes], capacity: int, fpr: float, seed: int) -> BlockedBloom:
+    bloom = BlockedBloom(capacity, fpr, seed=seed)
+    bloom.add_many(keys)
+    return bloom
+
+
+def _union(filters: Sequence[BlockedBloom]) -> BlockedBloom:
+    merged = BlockedBloom.from_bytes(filters[0].to_bytes())  # results of other tasks must not change
+    for other in filters[1:]:
+        merged.merge(other)
+    return merged
+
+
+def _where(part: Iterable[Any], bloom: BlockedBloom, key: Callable[[Any], Any] | None, present: bool) -> list[Any]:
+    elements = list(part)
+    found = bloom.test_many(elements if key is None else [key(element) for element in elements])
+    return [element for element, known in zip(elements, found, strict=True) if known == present]

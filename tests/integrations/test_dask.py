@@ -11,7 +11,7 @@ import pytest
 from dask.distributed import Client, LocalCluster, get_worker
 
 import lsmkv
-from lsmkv.integrations.dask import write_bag, write_dataframe
+from lsmkv.integrations.dask import build_filter, merge_filters, where_in_filter, write_bag, write_dataframe
 
 
 @pytest.fixture
@@ -36,7 +36,6 @@ def test_a_bag_becomes_a_database(client, path, tmp_path):
     with lsmkv.open(path) as db:
         assert write_bag(pairs(20_000, 8), db, tmp_path / "staging", partitions=4) == 20_000
         assert dict(db) == {b"%08d" % (i * 7919 % 20_000): b"%d" % i for i in range(20_000)}
-        assert len(db.tables()) == 4
     assert lsmkv.verify(path) and not staged(tmp_path)
 
 
@@ -86,3 +85,29 @@ def test_a_failed_job_leaves_nothing(client, path, tmp_path):
             write_bag(bag, db, tmp_path / "staging")
         assert dict(db) == {}
     assert not staged(tmp_path)
+
+
+def test_a_filter_is_built_merged_and_sent_to_all_workers(client):
+    keys = dask.bag.range(20_000, npartitions=20).map(lambda i: b"%d" % i)
+    whole = lsmkv.BlockedBloom(20_000, 0.01)
+    whole.add_many(b"%d" % i for i in range(20_000))
+    delayed = build_filter(keys, 20_000, 0.01)
+    known = delayed.compute()
+    assert known.digest()["fingerprint"] == whole.digest()["fingerprint"]
+    others = dask.bag.range(40_000, npartitions=4).map(lambda i: (i, b"%d" % i))
+    everywhere = client.scatter(known, broadcast=True)
+    assert len(client.who_has(everywhere)[everywhere.key]) == 2
+    for bloom in (known, delayed, everywhere):
+        kept, dropped = (
+            set(where_in_filter(others, bloom, key=lambda pair: pair[1], present=present).compute())
+            for present in (True, False)
+        )
+        assert {i for i, _ in kept} >= set(range(20_000)) and len(kept) < 21_000
+        assert len(kept) + len(dropped) == 40_000 and not kept & dropped
+
+
+def test_filters_that_do_not_match_and_none_at_all(client):
+    with pytest.raises(ValueError, match="no filters"):
+        merge_filters([])
+    with pytest.raises(ValueError):
+        merge_filters([lsmkv.BlockedBloom(100), lsmkv.BlockedBloom(1_000_000)]).compute()

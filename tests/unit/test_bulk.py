@@ -3,15 +3,18 @@
 import os
 import pickle
 import random
+from bisect import bisect_right
 from dataclasses import replace
 
 import obstore.store
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lsmkv
 from lsmkv import bulk
+from lsmkv.sorted_columns import cut, sorted_columns
 
 
 @pytest.fixture
@@ -171,3 +174,70 @@ def test_split_points_of_a_database_cut_it_into_equal_parts(path):
         infos = db.tables()
         assert {os.path.basename(info.path) for info in infos} == {p.name for p in path.glob("*.sst")}
         assert sum(info.entries for info in infos) == 8000
+
+
+def columns(wanted):
+    return pyarrow.table({"k": [key for key, _ in wanted], "v": [value for _, value in wanted]})
+
+
+@pytest.mark.parametrize(
+    "kind", [pyarrow.binary(), pyarrow.string(), pyarrow.large_string(), pyarrow.binary(8), "dict"]
+)
+def test_arrow_tables_are_sorted_cut_and_merged(path, staging, kind):
+    wanted = rows(5000)
+    writer = lsmkv.BulkWriter(staging, [b"00001000", b"00003000", b"9"], target_file_size=4000, compression=None)
+    results = []
+    for start in range(0, 5000, 1000):
+        table = columns(wanted[start : start + 1000])
+        keys = table["k"].dictionary_encode() if kind == "dict" else table["k"].cast(kind)
+        results += writer.build_arrow(table.set_column(0, "k", keys))
+    parts = [[each for each in results if each.partition == number] for number in range(writer.partitions)]
+    assert [len(part) for part in parts] == [5, 5, 5, 0]
+    merged = [writer.merge(part) for part in parts if part]
+    assert all(len(each.tables) > 1 for each in merged)
+    with lsmkv.open(path) as db:
+        assert writer.publish(db, merged) == len(dict(wanted))
+        assert dict(db) == dict(wanted)
+    assert lsmkv.verify(path) and not staged(staging)
+
+
+def test_an_arrow_table_fills_several_tables(path, staging):
+    wanted = [(b"%08d" % i, b"x" * 100) for i in range(3 * bulk.ARROW_ROWS)]
+    writer = lsmkv.BulkWriter(staging, target_file_size=1000, compression=None)
+    (built,) = writer.build_arrow(columns(wanted))
+    assert [table.entries for table in built.tables] == [bulk.ARROW_ROWS] * 3
+    with lsmkv.open(path) as db:
+        writer.publish(db, [built])
+        assert dict(db) == dict(wanted)
+
+
+def test_arrow_tables_and_merges_that_are_refused(staging):
+    writer = lsmkv.BulkWriter(staging, [b"m"])
+    assert (
+        writer.build_arrow(columns([]).cast(pyarrow.schema([("k", pyarrow.binary()), ("v", pyarrow.binary())]))) == []
+    )
+    for table, error in (
+        (pyarrow.table({"k": [b"a", None], "v": [b"1", b"2"]}), ValueError),
+        (pyarrow.table({"k": [b"a"]}), TypeError),
+        (pyarrow.table({"k": [1], "v": [b"1"]}), TypeError),
+    ):
+        with pytest.raises(error):
+            writer.build_arrow(table)
+    low, high = writer.build(0, [(b"a", b"1")]), writer.build(1, [(b"z", b"1")])
+    for results in ([], [low, high]):
+        with pytest.raises(ValueError, match="partitions"):
+            writer.merge(results)
+    with pytest.raises(ValueError, match="another job"):
+        lsmkv.BulkWriter(staging).merge([low, low])
+    assert writer.merge([low]) is low
+
+
+@given(st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=3))), st.lists(st.binary(max_size=2)))
+def test_columns_are_sorted_and_cut_as_rows_are(wanted, points):
+    table = pyarrow.table({"k": pyarrow.array([k for k, _ in wanted], pyarrow.binary()), "v": [v for _, v in wanted]})
+    table = table.set_column(1, "v", table["v"].cast(pyarrow.binary()))
+    points = sorted(set(points))
+    found = list(cut(sorted_columns(table), points))
+    assert [tuple(row.values()) for _, part in found for row in part.to_pylist()] == sorted(dict(wanted).items())
+    for partition, part in found:
+        assert {bisect_right(points, key) for key in part["key"].to_pylist()} == {partition}
