@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import checkpoint, filenames, keyspace_changes, lifecycle
 from lsmkv import stats as statistics
+from lsmkv.auto_refresh import AutoRefresh
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.scheduler import Scheduler
@@ -64,6 +65,7 @@ class DB(KeyspaceCalls):
         self._closing = RLock()
         self._bind(versions.engine, versions.default.live)
         self._close_waits = False
+        self._auto_refresh: AutoRefresh | None = None
         self._attach(versions, report)
         self._engine.set_row_cache(versions.options.row_bytes)
         self._tune()
@@ -268,6 +270,30 @@ class DB(KeyspaceCalls):
         self._call(self._read_again)
         return True
 
+    def refresh_every(self, seconds: float | None) -> None:
+        """Refresh a read-only handle every so many seconds in the background, or with None no longer.
+
+        A refresh that fails is logged, and the handle keeps its old state. A handle that writes sees everything anyway.
+        Pickled and forked handles do not refresh themselves. Raises `ValueError` unless `seconds` is positive.
+
+        >>> reader = lsmkv.open(db.path, "r")
+        >>> reader.refresh_every(5)
+        >>> reader.close()
+        """
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"seconds must be positive, not {seconds!r}")
+        self._check_open()
+        with self._closing:
+            self._check_open()
+            self._stop_refreshing()
+            if seconds is not None and self.readonly:
+                self._auto_refresh = AutoRefresh(self, seconds)
+
+    def _stop_refreshing(self) -> None:
+        if self._auto_refresh is not None:
+            self._auto_refresh.stop()
+            self._auto_refresh = None
+
     def _read_again(self) -> None:
         # One at a time, or an older state could replace a newer one. None after a close.
         with self._closing:
@@ -337,6 +363,7 @@ class DB(KeyspaceCalls):
         with self._closing:
             if self.closed:
                 return
+            self._stop_refreshing()
             problem = self._last_flush() if flush and not self.readonly else None
             if not self.readonly:
                 self._scheduler.stop()
