@@ -1,10 +1,14 @@
 """Backups in an S3 server on loopback: moto, behind a proxy that fails requests."""
 
+import contextlib
 import itertools
 import os
+import pty
 import random
+import re
 import subprocess
 import sys
+import threading
 import urllib.request
 from datetime import timedelta
 
@@ -230,6 +234,57 @@ def test_a_killed_process_leaves_the_last_good_version(db, path, tmp_path, proxy
     lsmkv.backup(db, URL, **store)
     lsmkv.prune_backups(URL, 1, **store)
     assert restored(tmp_path, store) == contents[-1]
+
+
+TOOL = """
+import sys
+from lsmkv_tool import __main__
+from lsmkv_tool.render import progress
+progress.DELAY = progress.EVERY = 0.01
+sys.exit(__main__.main())
+"""
+
+
+@pytest.mark.parametrize(
+    "label, held, words",
+    [
+        ("sending", "PUT", ["backup", "DB", URL]),
+        ("receiving", "GET", ["restore", URL, "COPY"]),
+        ("removing", "DELETE", ["prune", URL, "--keep=1"]),
+    ],
+)
+def test_the_tool_draws_a_progress_bar(db, path, tmp_path, proxy, store, label, held, words):
+    """The server holds a request back until the bar has been seen."""
+    for _ in range(2):
+        db[b"edition"] = os.urandom(1 << 20)
+        db.compact_range()
+        lsmkv.backup(db, URL, **store)
+    for i in range(10_000):
+        db[b"new%06d" % i] = os.urandom(100)
+    db.compact_range()
+    seen_bar, requests = threading.Event(), itertools.count(1)
+
+    def hold(method, path):
+        # Not the first ones: until something has arrived, the size of the work is unknown.
+        if method == held and "/data/" in path and (held == "DELETE" or next(requests) > 4):
+            seen_bar.wait(10)
+
+    proxy.fault = hold
+    given = [f"--store-option={k}={v}" for k, v in options(proxy.port).items() if isinstance(v, str)]
+    command = [{"DB": str(path), "COPY": str(tmp_path / "copy")}.get(word, word) for word in words]
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ["AWS_ALLOW_HTTP"] = "true"
+        os.execv(sys.executable, [sys.executable, "-c", TOOL, *command, *given, "--yes"])
+    seen = b""
+    with contextlib.suppress(OSError):  # the process has closed its end
+        while part := os.read(fd, 65536):
+            seen += part
+            if re.search(label.encode() + rb" \[[#.]+\] +\d+%", seen):
+                seen_bar.set()
+    os.close(fd)
+    assert os.waitpid(pid, 0)[1] == 0, seen.decode()
+    assert seen_bar.is_set(), seen.decode()
 
 
 def test_fsspec_is_the_other_way_in(db, tmp_path, proxy, s3):
