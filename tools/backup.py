@@ -11,16 +11,16 @@ import click
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import Usage, open_errors
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, Row, num
+from lsmkv_tool.render.columns import Column, Row, key, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.progress import Progress
 
 COLUMNS = [
     Column("version", "id"),
-    Column("created", "created"),
-    num("files", "files", units.count),
+    Column("created", "created", lambda time: time[:16]),
+    num("files", "files", units.count, rank=1),
     num("size", "bytes", units.size),
-    Column("source", "source"),
+    key("source", "source"),
 ]
 
 STORE_OPTION = click.option(
@@ -73,7 +73,7 @@ def backup(out: Output, db: str, url: str, given: tuple[str, ...], no_verify: bo
     options = store_options(given)
     out.confirm(f"Back up {db} to {url}?")
     began = time.perf_counter()
-    with Progress("sending") as bar, open_errors(db):
+    with Progress("sending", sized=True) as bar, open_errors(db):
 
         def progress(file: str, done: int, total: int) -> None:
             bar.advance_to(done, total, file)
@@ -101,7 +101,7 @@ def restore(out: Output, url: str, path: str, given: tuple[str, ...], version: s
     options = store_options(given)
     out.confirm(f"Restore {version or 'the newest version'} to {path}?")
     began = time.perf_counter()
-    with Progress("receiving") as bar, open_errors(path):
+    with Progress("receiving", sized=True) as bar, open_errors(path):
 
         def progress(file: str, done: int, total: int) -> None:
             bar.advance_to(done, total, file)
@@ -114,7 +114,7 @@ def restore(out: Output, url: str, path: str, given: tuple[str, ...], version: s
     out.result(summary(found) | {"path": path, "seconds": seconds}, lambda printer: printer.line(text))
 
 
-@declare("backups", example="lsmkv-tool backups backups")
+@declare("backups", example="lsmkv-tool backups backups", table=True)
 @url_argument
 def backups(out: Output, url: str, given: tuple[str, ...]) -> None:
     """List the versions in the repository of backups at URL, oldest first."""
@@ -125,7 +125,7 @@ def backups(out: Output, url: str, given: tuple[str, ...]) -> None:
     out.rows([summary(each) for each in found], COLUMNS, empty=f"{url}: no backups")
 
 
-@declare("prune", example="lsmkv-tool prune backups --keep 7 --yes", writes=True)
+@declare("prune", example="lsmkv-tool prune backups --keep 7 --yes", writes=True, table=True)
 @url_argument
 @click.option("--keep", type=click.IntRange(min=1), required=True, help="How many of the newest versions to keep.")
 def prune(out: Output, url: str, given: tuple[str, ...], keep: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -57,6 +58,16 @@ class OrderedGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(command)) for name, command in self.commands.items()])
+
+
+def summary(command: click.Command) -> str:
+    """Return the first paragraph of a command's help. click would cut it to one line."""
+    paragraph = inspect.cleandoc(command.help or "").split("\n\n", 1)[0]
+    return " ".join(paragraph.split())
+
 
 def group(name: str, help_: str, commands: Sequence[click.Command]) -> OrderedGroup:
     return OrderedGroup(name, commands=commands, help=help_, context_settings=CONTEXT)
@@ -69,6 +80,7 @@ def declare(
     key_format: bool = False,
     value_format: bool = False,
     writes: bool = False,
+    table: bool = False,
 ) -> Callable[[Callable[..., None]], ToolCommand]:
     """Turn `fn(out, **params)` into the command `name`, such as "db get", with the shared options."""
 
@@ -80,6 +92,8 @@ def declare(
             params.append(_format_option("value"))
         if writes:
             params.append(click.Option(["-y", "--yes"], is_flag=True, help="Do not ask for confirmation."))
+        if table:
+            params.append(click.Option(["--wide"], is_flag=True, help="Print all columns, also on a narrow terminal."))
         params.append(click.Option(["--json", "json_"], is_flag=True, help="Print one JSON document."))
         params.append(click.Option(["--jsonl"], is_flag=True, help="Print one JSON object per row."))
 
@@ -91,6 +105,7 @@ def declare(
                 given.pop("key_format", "quoted"),
                 given.pop("value_format", "quoted"),
                 given.pop("yes", False),
+                given.pop("wide", False),
             )
             _run(fn, out, given)
             if out.exit:

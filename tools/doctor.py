@@ -18,7 +18,7 @@ import click
 from lsmkv_tool.command import declare
 from lsmkv_tool.exits import open_errors
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column
+from lsmkv_tool.render.columns import Column, prose
 from lsmkv_tool.render.output import Output
 
 CPU_FEATURES = ("sse4_2", "avx2", "avx512f", "avx512dq", "bmi2", "asimd", "sve")
@@ -29,9 +29,9 @@ MIN_SYNC_NS = 10_000
 COLUMNS = [
     Column("area", "area"),
     Column("what", "name"),
-    Column("value", "value"),
-    Column("", "verdict"),
-    Column("advice", "advice"),
+    prose("value", "value"),
+    Column("state", "verdict"),
+    prose("advice", "advice", hide_empty=True),
 ]
 Check = dict[str, Any]
 
@@ -181,7 +181,7 @@ def median_sync_ns(file: BinaryIO) -> int:
     return sorted(times)[len(times) // 2]
 
 
-@declare("doctor", example="lsmkv-tool doctor .")
+@declare("doctor", example="lsmkv-tool doctor .", table=True)
 @click.argument("path", type=click.Path(), default=".")
 def doctor(out: Output, path: str) -> None:
     """Check the build, the CPU, the codecs, the limits, and the file system of PATH.

@@ -26,7 +26,7 @@ from lsmkv_tool.render.output import SCHEMA
 from lsmkv_tool.sample_db import make_samples
 
 MAX_LINES = 24
-MAX_WIDTH = 150
+MAX_WIDTH = 100
 
 INTRODUCTION = f"""# lsmkv-tool
 
@@ -46,6 +46,8 @@ database. `...` marks truncated output.
 - **`--keyspace NAME`**: commands that read or write keys, or show levels, do so in one keyspace: the one given, or
   the default one.
 - **Output.** Data goes to stdout, diagnostics go to stderr. Colours and progress bars appear only on a terminal.
+  Tables fit the terminal: the least important columns are left out, and named below the table; **`--wide`** prints
+  them. A pipe gets all columns, unless COLUMNS is set.
 - **`--json`** prints one document, `{{"schema": "{SCHEMA}", "command", "result", "error", "exit"}}`. `result` is
   missing if the command has none, `error` (`kind`, `message`, `file`, `offset`) if nothing failed. Listings have
   their rows in `result.rows`; **`--jsonl`** prints only these, one per line. New fields may appear at any time;
@@ -171,6 +173,7 @@ def main() -> None:
     from lsmkv.compaction import automatic
 
     automatic.IDLE_SECONDS = 3600.0  # no idle compaction changes the sample
+    os.environ["COLUMNS"] = str(MAX_WIDTH)
     with tempfile.TemporaryDirectory() as directory:
         make_samples(Path(directory))
         text = document(Path(directory))

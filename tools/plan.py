@@ -17,10 +17,10 @@ from lsmkv_tool.render.printer import Printer
 COLUMNS = [
     LEVEL,
     num("keys", "entries", units.count),
-    num("runs", "runs"),
+    num("runs", "runs", rank=2),
     Column("filter", "filter"),
     fixed("bits/key", "bits_per_key", 2),
-    num("k", "k"),
+    num("k", "k", rank=1),
     percent("FPR", "fpr", 3),
     num("memory", "memory_bytes", units.size),
     fixed("wasted probes", "wasted_probes", 3),
@@ -55,6 +55,7 @@ def summary(found: dict[str, Any], read_cost_ns: int) -> list[tuple[str, str]]:
         "lsmkv-tool plan --keys 1G --memory 1GiB",
         "lsmkv-tool plan --keys 50M --latency 20us --read-cost 100us",
     ),
+    table=True,
 )
 @click.option("--keys", "n_keys", type=params.COUNT, required=True, help="Number of keys, such as 50M.")
 @click.option("--key-size", type=params.SIZE, default="16", show_default=True, help="Mean size of a key.")

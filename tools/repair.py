@@ -7,9 +7,16 @@ import click
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.directory import Directory
 from lsmkv_tool.exits import open_errors
+from lsmkv_tool.problems import split_place
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
 from lsmkv_tool.render.progress import Progress
+
+
+def loss_text(loss: str) -> str:
+    """Return `name: problem` without the path of the file, which has that name."""
+    problem, offset = split_place(loss, loss.partition(":")[0])
+    return problem if offset is None else f"{problem}, at offset {offset}"
 
 
 @declare("repair", example=("lsmkv-tool repair mydb", "lsmkv-tool repair mydb --apply --yes"), writes=True)
@@ -31,9 +38,9 @@ def repair(out: Output, db: str, apply: bool) -> None:
 
     def show(printer: Printer) -> None:
         for action in report.actions:
-            printer.line(action)
+            printer.sentence(action, indent="  ")
         for loss in report.losses:
-            printer.line(f"lost: {loss}")
+            printer.sentence(loss_text(loss), "lost: ", "  ")
         if not report.actions and not report.losses:
             printer.line(f"{db} needs no repair")
         elif not apply:

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 USERS = 5000
@@ -65,6 +66,60 @@ def make_shop(path: Path) -> None:
     db._shut(flush=False)
 
 
+def make_media(path: Path) -> None:
+    """Make a database with Bloom and fuse filters, keyspaces, entries that expire and large values in value logs."""
+    import lsmkv
+
+    random = Random(1)
+    scratch = path.with_name(path.name + ".open")
+    with lsmkv.open(
+        scratch,
+        write_buffer_size=4 << 20,
+        target_file_size=96 << 10,
+        l0_compaction_trigger=12,
+        filter="auto",
+        large_value_threshold=2000,
+        stats_export=True,
+        wal="write",
+    ) as db:
+        for i in range(4000):
+            db.put(*user(i))
+            if i % 800 == 799:
+                db.flush()
+        db.compact_range()
+        for i in range(0, 4000, 7):
+            db.put(*user(i, 1))
+        sessions = db.keyspace("sessions", default_ttl=30 * 86400, bits_per_key=12)
+        for _ in range(1500):
+            sessions.put(random.randbytes(8).hex().encode(), b"token")
+        photos = db.keyspace("photos", filter="fuse")
+        for i in range(21_000):  # a table with fewer than 20,000 keys gets a Bloom filter
+            photos.put(b"photo/%06d.jpg" % i, random.randbytes(4000) if i % 1000 == 0 else b"-")
+        db.flush()
+        db.put(*user(42, 2), sync=True)
+        for i in range(0, 8000, 3):
+            db.get(b"user:%05d" % i)
+            photos.get(b"photo/%06d.png" % i)
+        wait_for_export(scratch / "STATS")
+        shutil.copytree(scratch, path)
+    lsmkv.destroy(scratch)
+
+
+def make_damaged(source: Path, path: Path) -> None:
+    """Copy a database and flip a bit in a table's data, in a table's filter and in a value log."""
+    from lsmkv_ext.table.table import Table
+    from lsmkv_ext.table.table_inspect import sections
+
+    shutil.copytree(source, path)
+    first, second, *_ = sorted(path.glob("*.sst"))
+    parts = {name: offset for name, offset, _ in sections(Table(str(second)))}
+    log = min(path.glob("*.vlog"))
+    for file, offset in ((first, 100), (second, parts["filter"] + 200), (log, log.stat().st_size - 100)):
+        data = bytearray(file.read_bytes())
+        data[offset] ^= 1
+        file.write_bytes(data)
+
+
 def wait_for_export(stats: Path) -> None:
     """Wait until the database has written its statistics again."""
     began = time.time()
@@ -73,13 +128,17 @@ def wait_for_export(stats: Path) -> None:
 
 
 def make_samples(directory: Path) -> None:
-    """Make the databases mydb, shop and old, the files table.sst, new.sst and new.jsonl, and the repository backups."""
+    """Make the databases mydb, shop, media, damaged and old, the files table.sst, new.sst and new.jsonl, and the
+    repository backups.
+    """
     import lsmkv
     from lsmkv_ext.table.sst_writer import SSTWriter
 
     make_database(directory / "mydb")
     lsmkv.backup(directory / "mydb", directory / "backups")
     make_shop(directory / "shop")
+    make_media(directory / "media")
+    make_damaged(directory / "media", directory / "damaged")
     with lsmkv.open(directory / "old") as db:
         db.put(b"a", b"1")
     with SSTWriter(directory / "table.sst") as writer:

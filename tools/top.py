@@ -18,6 +18,7 @@ from lsmkv_tool.exits import CannotOpen
 from lsmkv_tool.render import units
 from lsmkv_tool.render.output import Output
 
+LABEL = 9  # width of the labels of a frame
 # Where the cumulative counters are in the statistics.
 COUNTERS = {
     "gets": ("reads", "gets"),
@@ -128,7 +129,7 @@ def microseconds(value: float | None) -> str:
     return units.duration(None if value is None else value * 1000)
 
 
-@declare("top", example="lsmkv-tool top mydb --count 1")
+@declare("top", example="lsmkv-tool top mydb --count 1", table=True)
 @path_argument()
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between updates."
@@ -147,7 +148,7 @@ def top(out: Output, db: str, interval: float, count: int | None, keyspace: str)
             if out.printer.terminal:
                 sys.stdout.write("\x1b[H\x1b[2J")
             for line in frame(db, now, per_second):
-                out.printer.line(line)
+                out.printer.sentence(line, indent=" " * LABEL)
             out.printer.line()
             out.printer.table(level_stats.COLUMNS, level_stats.level_rows(now.stats))
             sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,14 +13,23 @@ from lsmkv_tool.directory import Directory, parse_name
 from lsmkv_tool.exits import CannotOpen, open_errors
 from lsmkv_tool.manifest.reader import ManifestFile
 from lsmkv_tool.manifest.tree import load_tree
+from lsmkv_tool.problems import split_place
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, Row, num
+from lsmkv_tool.render.columns import FILE, Row, num, prose
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
 from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.wal.summary import summarize_stable
 
-COLUMNS = [Column("file", "file"), num("offset", "offset"), Column("problem", "problem")]
+if TYPE_CHECKING:
+    from lsmkv.recovery.verify import Finding
+
+COLUMNS = [FILE, num("offset", "offset"), prose("problem", "problem")]
+
+
+def finding_row(finding: Finding) -> Row:
+    problem, offset = split_place(finding.what, finding.file)
+    return {"file": finding.file, "offset": finding.offset if offset is None else offset, "problem": problem}
 
 
 def is_outdated(db: str, row: Row) -> bool:
@@ -39,7 +49,7 @@ def is_outdated(db: str, row: Row) -> bool:
     return False
 
 
-@declare("verify", example="lsmkv-tool verify mydb --deep")
+@declare("verify", example="lsmkv-tool verify mydb --deep", table=True)
 @path_argument()
 @click.option("--deep", is_flag=True, help="Also check every key: order, index, hash tags, filter.")
 def verify(out: Output, db: str, deep: bool) -> None:
@@ -52,14 +62,14 @@ def verify(out: Output, db: str, deep: bool) -> None:
 
     Directory(db).database_files()
     began = time.perf_counter()
-    with Progress("verifying") as bar, open_errors(db):
+    with Progress("verifying", sized=True) as bar, open_errors(db):
 
         def progress(file: str, done: int, total: int) -> None:
             bar.advance_to(done, total, file)
 
         report = lsmkv.verify(db, deep=deep, progress=progress)
     seconds = time.perf_counter() - began
-    rows = [{"file": f.file, "offset": f.offset, "problem": f.what} for f in report.findings]
+    rows = [finding_row(f) for f in report.findings]
     if rows and is_locked(db):
         outdated = [row for row in rows if is_outdated(db, row)]
         rows = [row for row in rows if row not in outdated]
@@ -69,7 +79,7 @@ def verify(out: Output, db: str, deep: bool) -> None:
         if rows:
             printer.line(f"\n{len(rows)} finding(s) in {report.files} files")
         for note in report.notes:
-            printer.line(f"note: {note}")
+            printer.sentence(note, "note: ")
 
     checked = f"{report.files} files, {units.size(report.bytes)}, {units.count(report.entries)} entries"
     out.rows(

@@ -510,7 +510,8 @@ class _Repair:
 
     def _lose(self, what: str) -> None:
         self.report.needed = True
-        self.report.losses.append(what)
+        if what not in self.report.losses:  # a table may be read more than once
+            self.report.losses.append(what)
 
     def _set_aside(self, name: str) -> None:
         self.report.needed = True

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 from toolrunner import tool
@@ -107,3 +108,16 @@ def test_repair_without_yes_and_terminal_is_refused(tmp_path):
     build(db, "write")
     assert tool("repair", db, "--apply").code == 2
     assert tool("repair", db).code == 0
+
+
+def test_repair_says_each_thing_once(lab):
+    table = min(Path("mydb").glob("*.sst"))
+    for victim in (*Path("mydb").glob("MANIFEST-*"), *Path("media").glob("*.vlog")):
+        victim.unlink()
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    for db in ("mydb", "media"):
+        lines = tool("repair", db).out.splitlines()
+        assert any(line.startswith("lost: ") for line in lines)
+        assert len(set(lines)) == len(lines)

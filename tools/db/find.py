@@ -10,7 +10,7 @@ from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.manifest.tree import Tree, with_tree
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import EXPIRES, LEVEL, Column, num
+from lsmkv_tool.render.columns import EXPIRES, LEVEL, Column, key, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import Table, op_name
 
@@ -21,7 +21,7 @@ COLUMNS = [
     num("seq", "seq"),
     Column("op", "op"),
     Column("", "current", lambda yes: "<- current" if yes else ""),
-    Column("value", "value"),
+    key("value", "value"),
     EXPIRES,
 ]
 
@@ -65,7 +65,7 @@ def table_versions(tree: Tree, key: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-@declare("db find", example="lsmkv-tool db find mydb user:00042", key_format=True, value_format=True)
+@declare("db find", example="lsmkv-tool db find mydb user:00042", key_format=True, value_format=True, table=True)
 @path_argument()
 @click.argument("key", type=params.KEY)
 @params.KEYSPACE

@@ -10,13 +10,13 @@ import click
 from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.db.handle import in_keyspace, open_reader
-from lsmkv_tool.render.columns import Column
+from lsmkv_tool.render.columns import Column, key
 from lsmkv_tool.render.output import Output
 
 COLUMNS = [
-    Column("key", "key"),
+    key("key", "key"),
     Column("found", "found", lambda found: "yes" if found else "no"),
-    Column("value", "value"),
+    key("value", "value"),
 ]
 
 
@@ -54,6 +54,7 @@ def get(out: Output, db: str, key: bytes, raw: bool, keyspace: str) -> None:
     example="lsmkv-tool db multi-get mydb user:00042 user:00044",
     key_format=True,
     value_format=True,
+    table=True,
 )
 @path_argument()
 @click.argument("keys", type=params.KEY, nargs=-1, required=True)

@@ -11,14 +11,14 @@ COLUMNS = [
     LEVEL,
     num("files", "files"),
     num("size", "bytes", units.size),
-    num("entries", "entries", units.count),
-    num("filters", "filter_bytes", units.size),
-    percent("fill", "fill", 1),
+    num("entries", "entries", units.count, rank=3),
+    num("filters", "filter_bytes", units.size, rank=1),
+    percent("fill", "fill", 1, rank=4),
     num("lookups", "lookups", units.count),
     percent("skipped", "useful", 1),
     percent("FPR", "observed_fpr", 3),
     percent("designed", "designed_fpr", 3),
-    num("debt", "debt"),
+    num("debt", "debt", rank=2),
 ]
 
 

@@ -16,12 +16,13 @@ from lsmkv_tool.render.key_axis import draw_spans
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
 
+MIN_PICTURE, MAX_PICTURE = 8, 64
 COLUMNS = [
     LEVEL,
     num("files", "files"),
     num("size", "bytes", units.size),
     num("entries", "entries", units.count),
-    num("deletes", "deletes", units.count),
+    num("deletes", "deletes", units.count, rank=1),
     fixed("bits/key", "bits_per_key", 1),
     num("filters", "filter_bytes", units.size),
     fixed("wasted reads", "expected_wasted_reads", 4),
@@ -30,14 +31,26 @@ COLUMNS = [
 
 def draw_level(row: dict[str, Any], width: int) -> str:
     bar = draw_spans([(span["start"], span["stop"]) for span in row["spans"]], width)
-    return f"L{row['level']} |{bar}| {row['files']:>4} files  {units.size(row['bytes']):>9}"
+    return f"L{row['level']} |{bar}|{size_text(row)}"
 
 
-@declare("db levels", example="lsmkv-tool db levels mydb", key_format=True)
+def size_text(row: dict[str, Any]) -> str:
+    return f" {row['files']:>4} files  {units.size(row['bytes']):>9}"
+
+
+def picture_width(rows: list[dict[str, Any]], limit: int | None) -> int:
+    """Return how wide a picture fits beside the sizes."""
+    beside = len("L0 ||") + max(len(size_text(row)) for row in rows)
+    return MAX_PICTURE if limit is None else max(MIN_PICTURE, min(MAX_PICTURE, limit - beside))
+
+
+@declare("db levels", example="lsmkv-tool db levels mydb", key_format=True, table=True)
 @path_argument()
-@click.option("--width", type=click.IntRange(8, 400), default=64, show_default=True, help="Width of the picture.")
+@click.option(
+    "--width", type=click.IntRange(8, 400), help="Width of the picture; by default as the terminal, at most 64."
+)
 @params.KEYSPACE
-def levels(out: Output, db: str, width: int, keyspace: str) -> None:
+def levels(out: Output, db: str, width: int | None, keyspace: str) -> None:
     """Draw the files of each level as bars over the key range, with sizes and filters.
 
     `wasted reads` is the expected number of table reads per lookup of an absent key.
@@ -47,7 +60,7 @@ def levels(out: Output, db: str, width: int, keyspace: str) -> None:
     def draw(printer: Printer) -> None:
         if rows:
             for row in rows:
-                printer.line(draw_level(row, width))
+                printer.line(draw_level(row, width or picture_width(rows, printer.width)))
             printer.line()
 
     out.rows(rows, COLUMNS, before=draw, empty="no tables yet")

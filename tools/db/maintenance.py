@@ -33,7 +33,7 @@ def compact(out: Output, db: str, start: bytes | None, stop: bytes | None, keysp
     """Compact a key range, by default all keys, into the bottom level."""
     out.confirm(f"Rewrite the tables of {db}?")
     began = time.perf_counter()
-    with Progress("compacting") as progress, open_writer(db) as handle:
+    with Progress("compacting", sized=True) as progress, open_writer(db) as handle:
         in_keyspace(handle, keyspace).compact_range(start, stop, wait=True, progress=progress.advance_to)
     print_time(out, db, "compacted", began)
 

@@ -9,15 +9,15 @@ from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.directory import Entry
 from lsmkv_tool.manifest.tree import Tree, load_tree
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, num, percent
+from lsmkv_tool.render.columns import num, percent, prose
 from lsmkv_tool.render.output import Output
 
 COLUMNS = [
-    Column("what", "what"),
+    prose("what", "what"),
     num("files", "files"),
     num("bytes", "bytes", units.size),
     percent("share", "share", 1),
-    Column("note", "note"),
+    prose("note", "note", hide_empty=True),
 ]
 SMALL = ("current", "lock", "options", "stats", "synced")
 OTHER = "other files"
@@ -52,7 +52,7 @@ def space_rows(tree: Tree) -> list[dict[str, Any]]:
     return rows
 
 
-@declare("db space", example="lsmkv-tool db space mydb")
+@declare("db space", example="lsmkv-tool db space mydb", table=True)
 @path_argument()
 def space(out: Output, db: str) -> None:
     """Break down disk usage: blocks, indexes, filters, logs, obsolete files; and what compression saves."""

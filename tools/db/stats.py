@@ -21,7 +21,7 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
     return [(prefix, value)]
 
 
-@declare("db stats", example="lsmkv-tool db stats mydb")
+@declare("db stats", example="lsmkv-tool db stats mydb", table=True)
 @path_argument()
 @params.KEYSPACE
 def stats(out: Output, db: str, keyspace: str) -> None:
@@ -51,6 +51,6 @@ def stats(out: Output, db: str, keyspace: str) -> None:
         printer.line()
         printer.table(level_stats.COLUMNS, level_stats.level_rows(found))
         for alarm in found["alarms"]:
-            printer.line(f"alarm: {alarm['message']}")
+            printer.sentence(alarm["message"], "alarm: ")
 
     out.result({"live": sample is not None, "pid": pid, "stats": found}, show)

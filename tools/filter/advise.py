@@ -29,16 +29,16 @@ DECIMALS = 2
 
 COLUMNS = [
     LEVEL,
-    num("files", "files"),
+    num("files", "files", rank=2),
     num("keys", "entries", units.count),
-    fixed("wasted probes", "wasted_probes", 2),
+    fixed("wasted probes", "wasted_probes", 2, rank=1),
     Column("filter", "filter"),
     fixed("bits now", "bits_now", 2),
-    fixed("then", "bits_then", 2),
+    fixed("bits then", "bits_then", 2),
     num("memory now", "memory_now", units.size),
-    num("then", "memory_then", units.size),
-    fixed("wasted reads now", "wasted_now", 4),
-    fixed("then", "wasted_then", 4),
+    num("memory then", "memory_then", units.size),
+    fixed("wasted now", "wasted_now", 4),
+    fixed("wasted then", "wasted_then", 4),
 ]
 
 
@@ -165,7 +165,7 @@ def memory_change(found: dict[str, Any]) -> str:
     return f"{units.size(abs(change))} {'more' if change > 0 else 'less'} memory"
 
 
-@declare("filter advise", example="lsmkv-tool filter advise mydb --absent 1.0")
+@declare("filter advise", example="lsmkv-tool filter advise mydb --absent 1.0", table=True)
 @path_argument()
 @click.option(
     "--absent",
@@ -209,8 +209,9 @@ def advise(out: Output, db: str, absent: float | None, memory: int | None, kind:
             ]
         )
         for reason in found["why"]:
-            printer.line(f"- {reason}")
-        printer.line("\nTo apply it, run this command, and open the database with the same options from then on:")
+            printer.sentence(reason, "- ")
+        printer.line()
+        printer.sentence("To apply it, run this command, and open the database with the same options from then on:")
         opened = f"db.keyspace({keyspace!r}, " if keyspace else "lsmkv.open(..., "
         kind_too = f", filter={kind!r}" if kind else ""
         printer.line(f"\n  {found['command']}\n  {opened}bits_per_key=[{bits}]{kind_too})")

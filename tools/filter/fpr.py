@@ -12,7 +12,7 @@ from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.filter.tables import TableRef, with_tables
 from lsmkv_tool.manifest.tree import Tree
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import LEVEL, Column, fixed, num, percent
+from lsmkv_tool.render.columns import FILE, LEVEL, Column, fixed, num, percent
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.sst.table import filter_state
@@ -22,14 +22,14 @@ TOLERANCE = 0.05
 BLOCK_BITS = 512
 COLUMNS = [
     LEVEL,
-    Column("file", "file"),
-    fixed("bits/key", "bits_per_key", 2),
+    FILE,
+    fixed("bits/key", "bits_per_key", 2, rank=1),
     percent("expected", "expected_fpr", 3),
     percent("measured", "measured_fpr", 3),
     percent("from", "low", 3),
     percent("to", "high", 3),
-    num("probes", "probes", units.count),
-    Column("", "verdict"),
+    num("probes", "probes", units.count, rank=2),
+    Column("state", "verdict"),
 ]
 
 
@@ -87,7 +87,7 @@ def measure(ref: TableRef, probes: int | None, seed: int) -> dict[str, Any]:
     }
 
 
-@declare("filter fpr", example="lsmkv-tool filter fpr mydb")
+@declare("filter fpr", example="lsmkv-tool filter fpr mydb", table=True)
 @path_argument("path", "DB|FILE")
 @click.option("--probes", type=click.IntRange(min=1000), help="Probes per table; by default enough for +-5 %.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random keys.")

@@ -11,24 +11,24 @@ from lsmkv_tool.db.stored_options import read_options
 from lsmkv_tool.filter.tables import TableRef, with_tables
 from lsmkv_tool.manifest.tree import Tree
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import LEVEL, Column, fixed, num, percent
+from lsmkv_tool.render.columns import FILE, LEVEL, Column, fixed, num, optional, percent
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.sst.table import filter_state
 
 COLUMNS = [
     LEVEL,
-    Column("file", "file"),
+    FILE,
     Column("kind", "kind"),
     Column("state", "state"),
     fixed("bits/key", "bits_per_key", 2),
-    num("k", "k"),
+    num("k", "k", rank=4),
     num("keys", "keys", units.count),
     num("memory", "bytes", units.size),
-    percent("fill", "fill", 1),
+    percent("fill", "fill", 1, rank=3),
     percent("expected FPR", "expected_fpr", 3),
-    percent("observed", "observed_fpr", 3),
-    Column("debt", "debt"),
+    percent("observed", "observed_fpr", 3, rank=1),
+    optional("debt", "debt", rank=2),
 ]
 
 
@@ -61,7 +61,7 @@ def filter_debts(tree: Tree) -> dict[int, str]:
     return policy.debts(version, policy.FilterPolicy.of(options, policy.observe(version, options)))
 
 
-@declare("filter ls", example="lsmkv-tool filter ls mydb")
+@declare("filter ls", example="lsmkv-tool filter ls mydb", table=True)
 @path_argument("path", "DB|FILE")
 @params.KEYSPACE
 def ls(out: Output, path: str, keyspace: str) -> None:

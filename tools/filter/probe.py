@@ -10,14 +10,14 @@ from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.exits import Finding
 from lsmkv_tool.filter.tables import TableRef, with_tables
-from lsmkv_tool.render.columns import LEVEL, Column, num
+from lsmkv_tool.render.columns import FILE, LEVEL, Column, num, prose
 from lsmkv_tool.render.output import Output
 
 COLUMNS = [
     LEVEL,
-    Column("file", "file"),
-    num("block", "block"),
-    Column("bits", "shown"),
+    FILE,
+    num("block", "block", rank=1),
+    prose("bits", "shown"),
     Column("verdict", "verdict"),
     Column("present", "present", lambda there: "yes" if there else "no"),
 ]
@@ -61,6 +61,7 @@ def shown(row: dict[str, Any]) -> str:
     "filter probe",
     example=("lsmkv-tool filter probe mydb user:00042", "lsmkv-tool filter probe mydb nobody"),
     key_format=True,
+    table=True,
 )
 @path_argument("path", "DB|FILE")
 @click.argument("key", type=params.KEY)

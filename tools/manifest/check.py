@@ -5,14 +5,14 @@ from __future__ import annotations
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.directory import Directory
 from lsmkv_tool.manifest.reader import ManifestFile
-from lsmkv_tool.render.columns import Column, Row, num
+from lsmkv_tool.render.columns import FILE, Column, Row, num, prose
 from lsmkv_tool.render.output import Output
 
 COLUMNS = [
     Column("", "severity"),
-    Column("file", "file"),
+    FILE,
     num("offset", "offset"),
-    Column("problem", "problem"),
+    prose("problem", "problem"),
 ]
 
 
@@ -40,7 +40,7 @@ def compare(db: str) -> tuple[ManifestFile, list[Row]]:
     return manifest, found
 
 
-@declare("manifest check", example="lsmkv-tool manifest check mydb")
+@declare("manifest check", example="lsmkv-tool manifest check mydb", table=True)
 @path_argument()
 def check(out: Output, db: str) -> None:
     """Compare the manifest with the directory: damage, missing tables, wrong sizes, obsolete tables.

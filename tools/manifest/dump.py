@@ -67,24 +67,24 @@ def edit_row(out: Output, record: Record) -> Row:
 
 
 def edit_text(row: Row) -> str:
-    head = [f"{row['offset']:>8}", row["time"] or "-", row["reason"] or "-"]
-    numbers = ("next_file", "last_seq", "log_number")
-    head += [f"{name}={row[name]}" for name in numbers if row[name] is not None]
-    lines = ["  ".join(head), *tree_lines(row)]
+    time = units.clock_text(row["time"]) if row["time"] else "-"
+    numbers = [f"{name}={row[name]}" for name in ("next_file", "last_seq", "log_number") if row[name] is not None]
+    lines = ["  ".join([f"{row['offset']:>8}", time, row["reason"] or "-"])]
+    lines += [INDENT + "  ".join(numbers)] if numbers else []
+    lines += tree_lines(row)
     for keyspace in row["keyspaces"]:
-        lines += [keyspace_line(keyspace), *tree_lines(keyspace)]
+        lines += [*keyspace_lines(keyspace), *tree_lines(keyspace)]
     return "\n".join(lines)
 
 
-def keyspace_line(row: Row) -> str:
+def keyspace_lines(row: Row) -> list[str]:
     parts = [f"{INDENT}keyspace {row['id']}"]
     if row["name"] is not None:
         parts.append(f"created as {row['name']!r}")
-    if row["options"] is not None:
-        parts.append(f"options {row['options']}")
     if row["dropped"]:
         parts.append("dropped")
-    return "  ".join(parts)
+    options = [] if row["options"] is None else [f"{INDENT}  options {row['options']}"]
+    return ["  ".join(parts), *options]
 
 
 def tree_lines(row: Row) -> list[str]:
@@ -98,16 +98,16 @@ def tree_lines(row: Row) -> list[str]:
     for file in row["added"]:
         lines.append(
             f"{INDENT}+ {file['number']:06d} L{file['level']}  {units.size(file['size'])}  "
-            f"{units.count(file['entries'])} entries  [{file['smallest']} .. {file['largest']}]  "
-            f"seq {file['min_seq']}..{file['max_seq']}"
+            f"{units.count(file['entries'])} entries  seq {file['min_seq']}..{file['max_seq']}"
         )
+        lines.append(f"{INDENT}  [{file['smallest']} .. {file['largest']}]")
     return lines
 
 
 @declare("manifest dump", example="lsmkv-tool manifest dump mydb", key_format=True)
 @path_argument("path", "DB|FILE")
 def dump(out: Output, path: str) -> None:
-    """Print every edit in order, up to the first damage."""
+    """Print every edit in order, up to the first damage. Times are in UTC."""
     manifest = ManifestFile(path)
     if manifest.problem():
         out.exit = FINDING

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsmkv_tool.directory import is_directory, parse_name, stat_file
 from lsmkv_tool.exits import FINDING, CannotOpen, Usage, open_errors
+from lsmkv_tool.problems import split_place
 from lsmkv_tool.render import units
 from lsmkv_tool.render.output import Output
 
@@ -55,7 +56,11 @@ class ManifestFile:
 
     def problem(self) -> dict[str, Any] | None:
         if self.error is not None:
-            return {"problem": str(self.error), "file": self.path, "offset": self.error.offset}
+            return {
+                "problem": split_place(str(self.error), self.path)[0],
+                "file": self.path,
+                "offset": self.error.offset,
+            }
         if self.head_damage is not None:
             return {"problem": self.head_damage, "file": self.path, "offset": 0}
         if not self.records:

@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from lsmkv.version.edit import TreeEdit
     from lsmkv.version.manifest import TreeState
 
-WHEN = [Column("time", "time"), optional("keyspace", "keyspace"), Column("reason", "reason")]
-TOTALS = [num("tables", "files"), num("L0", "l0_files"), num("bytes", "bytes", units.size)]
+WHEN = [
+    Column("time", "time", lambda time: units.clock_text(time, seconds=True)),
+    optional("keyspace", "keyspace", rank=1),
+    Column("reason", "reason"),
+]
+TOTALS = [num("tables", "files", rank=2), num("L0", "l0_files", rank=4), num("bytes", "bytes", units.size, rank=2)]
 COLUMNS = [
     *WHEN,
-    num("in", "in_files"),
+    num("in", "in_files", rank=3),
     num("bytes in", "in_bytes", units.size),
-    num("out", "out_files"),
+    num("out", "out_files", rank=3),
     num("bytes out", "out_bytes", units.size),
-    num("moved", "moved"),
+    num("moved", "moved", rank=3),
     Column("to", "levels", lambda levels: " ".join(f"L{level}" for level in levels)),
     *TOTALS,
 ]
@@ -67,11 +71,14 @@ def change_row(edit: TreeEdit, before: TreeState | None, after: TreeState | None
     }
 
 
-@declare("manifest timeline", example="lsmkv-tool manifest timeline mydb --last 5")
+@declare("manifest timeline", example="lsmkv-tool manifest timeline mydb --last 5", table=True)
 @path_argument("path", "DB|FILE")
 @click.option("--last", type=click.IntRange(min=1), help="Print only the last N rows.", metavar="N")
 def timeline(out: Output, path: str, last: int | None) -> None:
-    """List every flush and compaction: tables and bytes in and out, and the totals of the keyspace after it."""
+    """List every flush and compaction: tables and bytes in and out, and the totals of the keyspace after it.
+
+    Times are in UTC.
+    """
     manifest = ManifestFile(path)
     rows = list(timeline_rows(manifest))
     out.rows(rows[-last:] if last else rows, COLUMNS, empty="no tables yet", finding=bool(manifest.problem()))

@@ -47,12 +47,13 @@ class Output:
     key_format: str = "quoted"
     value_format: str = "quoted"
     yes: bool = False
+    wide: bool = False
     exit: int = exits.FINE
     printer: Printer = field(init=False)
     _streaming: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.printer = Printer(self.mode == "text" and sys.stdout.isatty())
+        self.printer = Printer(self.mode == "text" and sys.stdout.isatty(), self.wide)
         self.key = keys.formatter(self.key_format)
         self.value = keys.formatter(self.value_format)
 

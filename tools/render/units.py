@@ -23,9 +23,8 @@ def percent(x: float | None, digits: int = 2) -> str:
     if x is None:
         return "-"
     value = x * 100
-    if value and abs(value) < 0.5 * 10**-digits:
-        return f"{value:.1e} %"
-    return f"{value:.{digits}f} %"
+    least = 10**-digits
+    return f"<{least:.{digits}f} %" if 0 < value < 0.5 * least else f"{value:.{digits}f} %"
 
 
 def ratio(x: float | None, digits: int = 2) -> str:
@@ -50,6 +49,12 @@ def moment(ms: float) -> str | None:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError):
         return "never"  # past the year 9999
+
+
+def clock_text(moment_: str, *, seconds: bool = False) -> str:
+    """Shorten a time of `moment` for people: without the T, and without the zone, which is UTC."""
+    text = moment_.replace("T", " ").removesuffix("+00:00")
+    return text[:19] if seconds else text
 
 
 def bar(part: float, whole: float, width: int = 20) -> str:

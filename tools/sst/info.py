@@ -6,15 +6,15 @@ from typing import Any
 
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, num
+from lsmkv_tool.render.columns import key, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
 from lsmkv_tool.sst.table import Table
 
-RANGE_COLUMNS = [Column("from", "start"), Column("to", "stop"), num("seq", "seq")]
+RANGE_COLUMNS = [key("from", "start"), key("to", "stop"), num("seq", "seq")]
 
 
-@declare("sst info", example="lsmkv-tool sst info table.sst", key_format=True)
+@declare("sst info", example="lsmkv-tool sst info table.sst", key_format=True, table=True)
 @path_argument("file", "FILE")
 def info(out: Output, file: str) -> None:
     """Print a table's properties, filter header and range tombstones."""

@@ -10,23 +10,23 @@ import click
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import EXPIRES, Column, num, optional
+from lsmkv_tool.render.columns import EXPIRES, PROBLEM, Column, key, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import Table, op_name
 
 BLOCK_COLUMNS = [
     num("offset", "offset"),
     num("stored", "stored"),
-    num("raw", "raw"),
+    num("raw", "raw", rank=1),
     num("entries", "entries"),
     Column("codec", "codec"),
-    Column("up to key", "separator"),
-    optional("problem", "problem"),
+    key("up to key", "separator"),
+    PROBLEM,
 ]
-ENTRY_COLUMNS = [Column("key", "key"), num("seq", "seq"), Column("op", "op"), num("value", "value_size"), EXPIRES]
+ENTRY_COLUMNS = [key("key", "key"), num("seq", "seq"), Column("op", "op"), num("value", "value_size"), EXPIRES]
 
 
-@declare("sst layout", example="lsmkv-tool sst layout table.sst", key_format=True)
+@declare("sst layout", example="lsmkv-tool sst layout table.sst", key_format=True, table=True)
 @path_argument("file", "FILE")
 def layout(out: Output, file: str) -> None:
     """Print the sections of a table and each data block: offset, stored size, raw size."""
@@ -53,6 +53,7 @@ def layout(out: Output, file: str) -> None:
     "sst blocks",
     example=("lsmkv-tool sst blocks table.sst", "lsmkv-tool sst blocks table.sst --block 0"),
     key_format=True,
+    table=True,
 )
 @path_argument("file", "FILE")
 @click.option("--block", type=click.IntRange(min=0), help="List the entries of this block.")

@@ -9,8 +9,9 @@ import click
 from lsmkv_tool import exits
 from lsmkv_tool.command import declare
 from lsmkv_tool.directory import stat_file
+from lsmkv_tool.problems import split_place
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, fixed, num, optional
+from lsmkv_tool.render.columns import FILE, PROBLEM, Column, fixed, key, num, optional
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import Table
 from lsmkv_tool.tables import read_tables
@@ -40,7 +41,7 @@ def table_row(out: Output, path: str) -> dict[str, Any]:
         failure = exits.classify(error)
         if failure is None or failure.code != exits.FINDING:
             raise
-        return row | dict.fromkeys(PROPERTIES) | {"problem": failure.message}
+        return row | dict.fromkeys(PROPERTIES) | {"problem": split_place(failure.message, path)[0]}
     with table:
         return row | {
             "entries": table.entries,
@@ -59,23 +60,23 @@ def table_row(out: Output, path: str) -> dict[str, Any]:
 
 
 COLUMNS = [
-    Column("file", "file"),
+    FILE,
     num("size", "size", units.size),
     num("entries", "entries", units.count),
-    num("deletes", "deletes", units.count),
-    num("blocks", "blocks", units.count),
-    Column("codec", "compression"),
-    num("ratio", "ratio", units.ratio),
-    fixed("bits/key", "bits_per_key", 1),
-    num("seq", "max_seq"),
-    Column("first key", "smallest"),
-    Column("last key", "largest"),
-    optional("keyspace", "keyspace"),
-    optional("problem", "problem"),
+    num("deletes", "deletes", units.count, rank=5),
+    num("blocks", "blocks", units.count, rank=6),
+    Column("codec", "compression", rank=4),
+    num("ratio", "ratio", units.ratio, rank=5),
+    fixed("bits/key", "bits_per_key", 1, rank=3),
+    num("seq", "max_seq", rank=7),
+    key("first key", "smallest", rank=2),
+    key("last key", "largest", rank=2),
+    optional("keyspace", "keyspace", rank=1),
+    PROBLEM,
 ]
 
 
-@declare("sst ls", example=("lsmkv-tool sst ls mydb", "lsmkv-tool sst ls table.sst"), key_format=True)
+@declare("sst ls", example=("lsmkv-tool sst ls mydb", "lsmkv-tool sst ls table.sst"), key_format=True, table=True)
 @click.argument("paths", metavar="DB|FILE...", type=click.Path(), nargs=-1, required=True)
 def ls(out: Output, paths: tuple[str, ...]) -> None:
     """List tables: sizes, entries, key range, compression, filter bits, and the keyspace they were written for."""

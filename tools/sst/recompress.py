@@ -15,6 +15,7 @@ from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.render import units
 from lsmkv_tool.render.columns import Column, num
 from lsmkv_tool.render.output import Output
+from lsmkv_tool.render.printer import Printer
 from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.sst.table import Table
 from lsmkv_tool.tables import table_paths
@@ -30,11 +31,11 @@ COLUMNS = [
     Column("codec", "codec"),
     num("level", "level"),
     num("block size", "block_size", units.size),
-    num("blocks", "blocks", units.count),
+    num("blocks", "blocks", units.count, rank=1),
     num("size", "size", units.size),
     num("ratio", "ratio", units.ratio),
-    num("compress/MiB", "compress_ns", units.duration),
-    num("decompress/MiB", "decompress_ns", units.duration),
+    num("compress per MiB", "compress_ns", units.duration),
+    num("decompress per MiB", "decompress_ns", units.duration),
 ]
 
 
@@ -99,7 +100,9 @@ def row_of(blocks: Blocks, codec: str, level: int, block_size: int, scale: float
 
 
 @declare(
-    "sst recompress", example=("lsmkv-tool sst recompress table.sst", "lsmkv-tool sst recompress mydb --limit 500")
+    "sst recompress",
+    example=("lsmkv-tool sst recompress table.sst", "lsmkv-tool sst recompress mydb --limit 500"),
+    table=True,
 )
 @path_argument("path", "FILE|DB")
 @click.option("--limit", type=click.IntRange(min=1), default=50_000, show_default=True, help="Entries in the sample.")
@@ -134,4 +137,9 @@ def recompress(out: Output, path: str, limit: int) -> None:
             rows.append(row_of(found[block_size], codec, level, block_size, scale, raw_sampled))
             progress.step(1, f"{codec} {block_size}")
     note = f"{sampled:,} of {entries:,} entries, {units.size(raw)} raw in all; sizes of data blocks"
-    out.rows(rows, COLUMNS, entries=entries, sampled=sampled, raw=raw, after=lambda printer: printer.line(f"\n{note}"))
+
+    def after(printer: Printer) -> None:
+        printer.line()
+        printer.sentence(note)
+
+    out.rows(rows, COLUMNS, entries=entries, sampled=sampled, raw=raw, after=after)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsmkv_tool.directory import stat_file
 from lsmkv_tool.exits import open_errors
+from lsmkv_tool.problems import split_place, value_problem
 
 if TYPE_CHECKING:
     from lsmkv_ext.errors import CorruptionError
@@ -189,9 +190,9 @@ def verify_file(path: str, deep: bool) -> list[dict[str, Any]]:
         with Table(path) as table:
             found = verify_table(table.raw, deep=deep)
             if not found and table.raw.meta.value_logs:
-                found = [{"offset": None, "what": f"{name}: {what}"} for name, what in value_problems(table.raw)]
+                found = [{"offset": None, "what": value_problem(*each)} for each in value_problems(table.raw)]
     except CorruptionError as error:
-        found = [{"offset": error.offset, "what": str(error)}]
+        found = [{"offset": error.offset, "what": split_place(str(error), path)[0]}]
     if not found:
         return [{"file": path, "verdict": "ok", "offset": None, "problem": None}]
     return [

@@ -7,20 +7,20 @@ import itertools
 import click
 
 from lsmkv_tool.command import declare
-from lsmkv_tool.render.columns import Column, num, optional
+from lsmkv_tool.render.columns import FILE, PROBLEM, Column, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.sst.table import verify_file
 from lsmkv_tool.tables import read_tables
 
 COLUMNS = [
-    Column("file", "file"),
+    FILE,
     Column("state", "verdict"),
     num("offset", "offset"),
-    optional("problem", "problem"),
+    PROBLEM,
 ]
 
 
-@declare("sst verify", example="lsmkv-tool sst verify table.sst --deep")
+@declare("sst verify", example="lsmkv-tool sst verify table.sst --deep", table=True)
 @click.argument("paths", metavar="DB|FILE...", type=click.Path(), nargs=-1, required=True)
 @click.option("--deep", is_flag=True, help="Also check key order, counts, and every key against the filter.")
 def verify(out: Output, paths: tuple[str, ...], deep: bool) -> None:

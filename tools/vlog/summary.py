@@ -7,6 +7,7 @@ from typing import Any
 
 from lsmkv_tool.directory import Directory, is_directory, parse_name, skip_dropped, stat_file
 from lsmkv_tool.exits import open_errors
+from lsmkv_tool.problems import split_place
 from lsmkv_tool.render.columns import Row
 
 
@@ -41,7 +42,7 @@ def head(path: str) -> Row:
         with open_errors(path):
             return row | {"identity": f"{ValueLog(path, row['number'] or 0).identity:016x}"}
     except CorruptionError as error:
-        return row | {"problem": str(error)}
+        return row | {"problem": split_place(str(error), path)[0]}
 
 
 def summarize(path: str) -> list[Row]:

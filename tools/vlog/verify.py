@@ -8,12 +8,13 @@ from typing import Any
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.directory import Directory, parse_name
 from lsmkv_tool.exits import open_errors
+from lsmkv_tool.problems import split_place, value_problem
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, Row, num, optional
+from lsmkv_tool.render.columns import PROBLEM, FileColumn, Row, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.tables import read_tables
 
-COLUMNS = [Column("table", "table"), num("values", "values", units.count), optional("problem", "problem")]
+COLUMNS = [FileColumn("table", "table"), num("values", "values", units.count), PROBLEM]
 
 
 def table_row(path: str) -> Row:
@@ -32,11 +33,11 @@ def table_row(path: str) -> Row:
             row["values"] = sum(use.values for use in table.meta.value_logs)
             found = next(value_problems(table), None)
     except CorruptionError as error:
-        return row | {"problem": str(error)}
-    return row if found is None else row | {"problem": f"{os.path.basename(found[0])}: {found[1]}"}
+        return row | {"problem": split_place(str(error), path)[0]}
+    return row if found is None else row | {"problem": value_problem(*found)}
 
 
-@declare("vlog verify", example="lsmkv-tool vlog verify mydb")
+@declare("vlog verify", example="lsmkv-tool vlog verify mydb", table=True)
 @path_argument("path", "DB")
 def verify(out: Output, path: str) -> None:
     """Read every value that the tables point to and check it. Exits 1 on damage."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from lsmkv_tool.directory import Directory, is_directory, skip_dropped, stat_file
 from lsmkv_tool.exits import open_errors
+from lsmkv_tool.problems import split_place
 from lsmkv_tool.render.columns import Row
 
 
@@ -48,7 +49,7 @@ def summarize(path: str) -> Row:
             row["number"] = log_number(path)
             found = check_log(path, row["number"], salvage=True)
     except CorruptionError as error:
-        return row | {"verdict": "corrupt", "problem": str(error), "offset": error.offset}
+        return row | {"verdict": "corrupt", "problem": split_place(str(error), path)[0], "offset": error.offset}
     row |= {name: found[name] for name in ("records", "entries", "first_seq", "last_seq")}
     row |= {"used": found["bytes"], "synced": found["known_synced"]}
     if found["torn_reason"] is not None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.render import units
-from lsmkv_tool.render.columns import Column, num, optional
+from lsmkv_tool.render.columns import FILE, PROBLEM, Column, num
 from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.wal.summary import summarize_all
 
 COLUMNS = [
-    Column("file", "file"),
+    FILE,
     Column("state", "verdict"),
     num("records", "records", units.count),
     num("offset", "offset"),
-    optional("problem", "problem"),
+    PROBLEM,
 ]
 
 
-@declare("wal verify", example="lsmkv-tool wal verify mydb")
+@declare("wal verify", example="lsmkv-tool wal verify mydb", table=True)
 @path_argument("path", "DB|FILE")
 def verify(out: Output, path: str) -> None:
     """Check every record. Exits 1 on damage or a torn tail, with its file and offset.

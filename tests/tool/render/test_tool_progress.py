@@ -9,7 +9,7 @@ import sys
 SLOW = """
 from lsmkv_tool.render import progress
 import sys
-progress.DELAY = progress.EVERY = 0.01
+progress.DELAY = 0.01
 with progress.Progress("working", 4) as p:
     p.step(1, "first")
     sys.stdin.readline()
@@ -19,6 +19,7 @@ with progress.Progress("working", 4) as p:
 def test_a_progress_bar_appears_on_a_terminal_and_goes_away():
     pid, fd = pty.fork()
     if pid == 0:
+        os.environ.update(TERM="xterm", COLUMNS="100")
         os.execv(sys.executable, [sys.executable, "-c", SLOW])
     seen = b""
     while b"first" not in seen:
@@ -29,7 +30,9 @@ def test_a_progress_bar_appears_on_a_terminal_and_goes_away():
             seen += part
     assert os.waitpid(pid, 0)[1] == 0
     os.close(fd)
-    assert b"working [######" in seen and b"25%" in seen and seen.endswith(b"\r\x1b[K")
+    assert b"working" in seen and b"25 %" in seen and b"1/4" in seen
+    shown = seen.rindex(b"first")
+    assert b"\x1b[2K" in seen[shown:] and seen.index(b"\x1b[?25l") < seen.rindex(b"\x1b[?25h"), "the bar stays"
 
 
 def test_no_progress_bar_in_a_pipe():
