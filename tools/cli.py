@@ -28,7 +28,7 @@ COMMANDS = {
     "prune": ("lsmkv_tool.backup", "Remove old versions from a repository of backups."),
     "doctor": ("lsmkv_tool.doctor", "Check the build, the machine and its limits."),
     "top": ("lsmkv_tool.top", "Watch a running database."),
-    "report": ("lsmkv_tool.report", "Write a self-contained HTML report about a database."),
+    "report": ("lsmkv_tool.report.command", "Write a self-contained HTML report about a database."),
     "shell": ("lsmkv_tool.shell", "Run commands from a prompt."),
     "completion": ("lsmkv_tool.completion", "Print a shell completion script."),
 }

@@ -22,7 +22,7 @@ from lsmkv_tool.render.progress import Progress
 from lsmkv_tool.wal.summary import summarize_stable
 
 if TYPE_CHECKING:
-    from lsmkv.recovery.verify import Finding
+    from lsmkv.recovery.verify import Finding, Report
 
 COLUMNS = [FILE, num("offset", "offset"), prose("problem", "problem")]
 
@@ -49,6 +49,25 @@ def is_outdated(db: str, row: Row) -> bool:
     return False
 
 
+def find_damage(db: str, deep: bool) -> tuple[list[Row], Report]:
+    """Verify a database. Return the findings that last, and the report with the totals and notes."""
+    import lsmkv
+    from lsmkv.lockfile import is_locked
+
+    with Progress("verifying", sized=True) as bar, open_errors(db):
+
+        def progress(file: str, done: int, total: int) -> None:
+            bar.advance_to(done, total, file)
+
+        report = lsmkv.verify(db, deep=deep, progress=progress)
+    rows = [finding_row(f) for f in report.findings]
+    if rows and is_locked(db):
+        outdated = [row for row in rows if is_outdated(db, row)]
+        rows = [row for row in rows if row not in outdated]
+        report.notes += [f"{row['file']} was changed by the running database" for row in outdated]
+    return rows, report
+
+
 @declare("verify", example="lsmkv-tool verify mydb --deep", table=True)
 @path_argument()
 @click.option("--deep", is_flag=True, help="Also check every key: order, index, hash tags, filter.")
@@ -57,23 +76,10 @@ def verify(out: Output, db: str, deep: bool) -> None:
 
     Changes nothing. A torn log tail is a finding too, although opening the database would just drop it.
     """
-    import lsmkv
-    from lsmkv.lockfile import is_locked
-
     Directory(db).database_files()
     began = time.perf_counter()
-    with Progress("verifying", sized=True) as bar, open_errors(db):
-
-        def progress(file: str, done: int, total: int) -> None:
-            bar.advance_to(done, total, file)
-
-        report = lsmkv.verify(db, deep=deep, progress=progress)
+    rows, report = find_damage(db, deep)
     seconds = time.perf_counter() - began
-    rows = [finding_row(f) for f in report.findings]
-    if rows and is_locked(db):
-        outdated = [row for row in rows if is_outdated(db, row)]
-        rows = [row for row in rows if row not in outdated]
-        report.notes += [f"{row['file']} was changed by the running database" for row in outdated]
 
     def after(printer: Printer) -> None:
         if rows:

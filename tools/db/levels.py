@@ -19,11 +19,11 @@ from lsmkv_tool.render.printer import Printer
 MIN_PICTURE, MAX_PICTURE = 8, 64
 COLUMNS = [
     LEVEL,
-    num("files", "files"),
+    num("files", "files", rank=2),
     num("size", "bytes", units.size),
     num("entries", "entries", units.count),
     num("deletes", "deletes", units.count, rank=1),
-    fixed("bits/key", "bits_per_key", 1),
+    fixed("bits/key", "bits_per_key", 1, rank=1),
     num("filters", "filter_bytes", units.size),
     fixed("wasted reads", "expected_wasted_reads", 4),
 ]

@@ -142,7 +142,7 @@ def reasons(found: dict[str, Any]) -> list[str]:
             f"{level_names(more)}: {units.percent(share, 1)} of the keys but {wasted:.2f} wasted probes per lookup; "
             "more bits cost little here"
         )
-    if less:
+    if less and more:
         out.append(
             f"{level_names(less)}: most of the memory but one probe per lookup; fewer bits here pay for the rest"
         )

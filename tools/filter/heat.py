@@ -18,6 +18,7 @@ from lsmkv_tool.render.output import Output
 from lsmkv_tool.render.printer import Printer
 
 MAX_BLOCKS = 1 << 16
+PICTURE = 1200  # pixels: its width
 
 
 def select_table(tables: list[TableRef], number: int | None) -> TableRef:
@@ -37,7 +38,9 @@ def select_table(tables: list[TableRef], number: int | None) -> TableRef:
 @click.option("--table", "number", type=int, help="Table number in DB; by default the table with the largest filter.")
 @click.option("--width", type=click.IntRange(8, 400), default=64, show_default=True, help="Columns of the map.")
 @click.option("--height", type=click.IntRange(1, 200), default=12, show_default=True, help="Rows of the map.")
-@click.option("--png", "picture", type=click.Path(), help="Also write the map to this PNG file.")
+@click.option(
+    "--png", "picture", type=click.Path(), help="Also write the map to this PNG file, about 1200 pixels wide."
+)
 @params.KEYSPACE
 def heat(
     out: Output, path: str, number: int | None, width: int, height: int, picture: str | None, keyspace: str
@@ -59,7 +62,7 @@ def heat(
     if picture:
         refuse_existing(picture, "filter heat does not overwrite files")
         with open_errors(picture), open(picture, "xb") as file:
-            file.write(heat_map.png(fills))
+            file.write(heat_map.png(fills, PICTURE))
     mean = sum(fills) / len(fills)
     deviation = math.sqrt(sum((fill - mean) ** 2 for fill in fills) / len(fills))
     data = {

@@ -40,6 +40,17 @@ def compare(db: str) -> tuple[ManifestFile, list[Row]]:
     return manifest, found
 
 
+def settled_comparison(db: str) -> tuple[ManifestFile, list[Row]]:
+    """Compare until two results with errors are equal: a running database may drop a table between the reads."""
+    manifest, found = compare(db)
+    while any(row["severity"] == "error" for row in found):
+        again = compare(db)
+        if again[1] == found:
+            break
+        manifest, found = again
+    return manifest, found
+
+
 @declare("manifest check", example="lsmkv-tool manifest check mydb", table=True)
 @path_argument()
 def check(out: Output, db: str) -> None:
@@ -47,13 +58,7 @@ def check(out: Output, db: str) -> None:
 
     Exits 1 on an error. An obsolete table is a note, not an error: the next writable open removes it.
     """
-    manifest, found = compare(db)
-    while any(row["severity"] == "error" for row in found):
-        # A running database may have dropped a table after we read the manifest: trust two equal results.
-        again = compare(db)
-        if again[1] == found:
-            break
-        manifest, found = again
+    manifest, found = settled_comparison(db)
     failed = any(row["severity"] == "error" for row in found)
     edits, tables = len(manifest.records), sum(1 for _ in manifest.state.files())
     fine = f"{manifest.path}: {edits} edits, {tables} tables, no problem found"

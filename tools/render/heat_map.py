@@ -6,8 +6,13 @@ means the same fill in every map.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TypeVar
 
+T = TypeVar("T")
+
+MAX_CELLS = 256 * 128
 LOW, HIGH = 0.0, 0.75
 SHADES = " .:-=+*#%@"
 # Dark blue (empty) through green and yellow to red (overfull), evenly spaced over LOW..HIGH.
@@ -46,7 +51,7 @@ def cells(fills: Sequence[float], limit: int) -> list[float]:
     return out
 
 
-def rows(values: Sequence[float], width: int) -> list[Sequence[float]]:
+def rows(values: Sequence[T], width: int) -> list[Sequence[T]]:
     return [values[i : i + width] for i in range(0, len(values), width)]
 
 
@@ -71,20 +76,21 @@ def coloured(fills: Sequence[float], width: int = 64, height: int = 16) -> list[
     return lines
 
 
-def pixels(fills: Sequence[float], width: int = 128, scale: int = 4, limit: int = 128 * 128) -> tuple[int, int, bytes]:
-    """Return (width, height, RGB) with `scale` x `scale` pixels per cell; cells without a block are white."""
-    values = cells(fills, limit)
-    width = max(1, min(width, len(values)))
-    out = bytearray()
-    grid = rows(values, width)
-    for row in grid:
-        line = b"".join(bytes(colour(f)) * scale for f in row)
-        line += b"\xff\xff\xff" * (scale * (width - len(row)))
-        out += line * scale
-    return width * scale, len(grid) * scale, bytes(out)
+def grid(n: int) -> tuple[int, int]:
+    """Return the (width, height) of a map of `n` blocks: up to four times as wide as high, with few cells lost."""
+    n = min(n, MAX_CELLS)
+    root = math.sqrt(n)
+    widths = range(math.ceil(root), max(math.ceil(root), int(2 * root)) + 1)
+    width = min(widths, key=lambda width: (n % width, width))
+    return width, n // width
 
 
-def png(fills: Sequence[float], width: int = 128, scale: int = 4) -> bytes:
+def png(fills: Sequence[float], size: int = 0) -> bytes:
+    """Return a picture with a pixel per cell, or about `size` pixels wide with square cells."""
     from lsmkv_tool.render.png import encode
 
-    return encode(*pixels(fills, width, scale))
+    width, height = grid(len(fills))
+    scale = max(1, round(size / width))
+    drawn = [colour(fill) for fill in cells(fills, width * height)]
+    lines = [b"".join(bytes(each) * scale for each in row) * scale for row in rows(drawn, width)]
+    return encode(width * scale, height * scale, b"".join(lines))

@@ -1,8 +1,13 @@
-"""HTML fragments of the report: escaped text, tables, SVG charts."""
+"""HTML fragments of the report: escaped text, tables, charts.
+
+Charts are boxes whose sizes are percentages, not pictures, so that their labels stay legible on a phone. Colours are
+classes, which the style sheet defines for light and dark.
+"""
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -12,8 +17,11 @@ from typing import Any
 from lsmkv_tool.render import heat_map
 from lsmkv_tool.render.columns import Column, Row
 
-BLUE, LIGHT, GREEN, RED, GREY = "#1e5b8c", "#6fa3c8", "#26966f", "#be1e2d", "#dde4ea"
-WIDTH = 1060
+# On a phone, columns of this rank or more are left out.
+PHONE_RANK = 1
+_CODE = re.compile("`([^`]+)`")
+
+Bar = tuple[float, str, str]  # value, class of the colour, text
 
 
 def page(**parts: str) -> str:
@@ -24,90 +32,127 @@ def section(title: str, *body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{''.join(body)}</section>"
 
 
+def heading(title: str) -> str:
+    return f"<h3>{escape(title)}</h3>"
+
+
+def prose(text: str) -> str:
+    """Escape a text. What stands in `backticks` is code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
 def note(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>'
+    return f'<p class="note">{prose(text)}</p>'
 
 
 def alarm(text: str) -> str:
-    return f'<p class="alarm">{escape(text)}</p>'
+    return f'<p class="alarm">{prose(text)}</p>'
+
+
+def verdict(kind: str, title: str, text: str, items: Sequence[tuple[str, str]]) -> str:
+    """The card on top. `kind` and those of the items (kind, text) are "good", "warning", "bad" or "note"."""
+    listed = "".join(f'<li class="{each}">{prose(words)}</li>' for each, words in items)
+    return (
+        f'<div class="verdict {kind}"><h2>{escape(title)}</h2><p>{prose(text)}</p>'
+        f"{f'<ul>{listed}</ul>' if listed else ''}</div>"
+    )
 
 
 def tile(value: str, name: str) -> str:
     return f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
 
 
+def fields(pairs: Sequence[tuple[str, str]]) -> str:
+    listed = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs)
+    return f"<dl>{listed}</dl>"
+
+
+def columns(*parts: str) -> str:
+    """Put parts beside each other, or below each other on a narrow screen."""
+    return f'<div class="columns">{"".join(f"<div>{part}</div>" for part in parts)}</div>'
+
+
+def details(title: str, *body: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{''.join(body)}</details>"
+
+
 def table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    def cell(tag: str, text: str, right: bool) -> str:
-        return f"<{tag}{' class=r' if right else ''}>{escape(text)}</{tag}>"
+    shown = [c for c in columns if not c.hide_empty or any(row.get(c.name) is not None for row in rows)]
 
-    head = "".join(cell("th", column.title, column.right) for column in columns)
+    def cell(tag: str, column: Column, text: str) -> str:
+        classes = [name for name, wanted in (("r", column.right), ("more", column.rank >= PHONE_RANK)) if wanted]
+        classes += ["prose"] if column.prose else []
+        named = f' class="{" ".join(classes)}"' if classes else ""
+        return f"<{tag}{named}>{escape(text)}</{tag}>"
+
+    head = "".join(cell("th", column, column.title) for column in shown)
+    by_column = [column.cells(rows) for column in shown]
     body = "".join(
-        "<tr>" + "".join(cell("td", column.cell(row), column.right) for column in columns) + "</tr>" for row in rows
+        f"<tr>{''.join(cell('td', column, cells[i]) for column, cells in zip(shown, by_column, strict=True))}</tr>"
+        for i in range(len(rows))
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def rect(x: float, y: float, w: float, h: float, fill: str, title: str = "") -> str:
-    inner = f"<title>{escape(title)}</title>" if title else ""
-    box = f'x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.8):.1f}" height="{h:.1f}"'
-    return f'<rect {box} rx="2" fill="{fill}">{inner}</rect>'
+def percent(part: float) -> str:
+    return f"{100 * part:.2f}%"
 
 
-def text(x: float, y: float, words: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+def bars(rows: Sequence[tuple[str, Sequence[Bar]]]) -> str:
+    """Draw horizontal bars on one scale, from a label and its bars per row."""
+    top = max((value for _, values in rows for value, _, _ in values), default=0.0) or 1.0
+    parts = []
+    for label, values in rows:
+        drawn = "".join(
+            f'<div class="track"><i class="{colour}" style="width:{percent(value / top)}"></i></div>'
+            f'<div class="value">{escape(words)}</div>'
+            for value, colour, words in values
+        )
+        parts.append(f'<div class="bar"><div class="label">{escape(label)}</div><div class="drawn">{drawn}</div></div>')
+    return f'<div class="bars">{"".join(parts)}</div>'
 
 
-def svg(height: float, *parts: str, width: float = WIDTH) -> str:
-    return f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img">{"".join(parts)}</svg>'
+def legend(*items: tuple[str, str]) -> str:
+    """Explain colours, from (class, text) pairs."""
+    listed = "".join(f'<span><i class="{colour}"></i>{escape(words)}</span>' for colour, words in items)
+    return f'<p class="legend">{listed}</p>'
 
 
-def tree(levels: Sequence[dict[str, Any]]) -> str:
-    """Draw each file as a bar over the key range. A level is {label, note, lanes of (start, stop, title)}."""
-    left, right, lane_height, y = 70, 150, 15, 6.0
-    span = WIDTH - left - right
+def tree(levels: Sequence[dict[str, Any]], ticks: Sequence[tuple[float, str]]) -> str:
+    """Draw each file as a bar over the key range, with keys below.
+
+    A level is {label, note, lanes of (start, stop, title)}; a tick is (place, key).
+    """
     parts = []
     for level in levels:
-        lanes = level["lanes"] or [[]]
-        block = lane_height * len(lanes)
-        parts.append(text(0, y + block / 2 + 4, level["label"]))
-        parts.append(text(WIDTH, y + block / 2 + 4, level["note"], "end"))
-        parts.append(rect(left, y, span, block, "#eef2f5"))
-        for lane, files_ in enumerate(lanes):
-            for i, (start, stop, title) in enumerate(files_):
-                parts.append(
-                    rect(
-                        left + start * span + 0.5,
-                        y + lane * lane_height + 1.5,
-                        (stop - start) * span - 1,
-                        lane_height - 3,
-                        BLUE if i % 2 == 0 else LIGHT,
-                        title,
-                    )
-                )
-        y += block + 10
-    return svg(y, *parts)
-
-
-def bars(rows: Sequence[tuple[str, Sequence[tuple[float, str, str]]]]) -> str:
-    """Draw horizontal bars on one scale, from (label, [(value, colour, text), ...]) per row."""
-    top = max((value for _, values in rows for value, _, _ in values), default=0.0) or 1.0
-    left, y, parts = 190, 4.0, []
-    span = WIDTH - left - 170
-    for label, values in rows:
-        parts.append(text(0, y + 8 * len(values) + 4, label))
-        for value, colour, words in values:
-            width = span * value / top
-            parts.append(rect(left, y, width, 12, colour))
-            parts.append(text(left + max(width, 1) + 8, y + 10, words))
-            y += 16
-        y += 8
-    return svg(y, *parts)
+        lanes = "".join(
+            '<div class="lane">'
+            + "".join(
+                f'<i class="{("blue", "light")[i % 2]}" title="{escape(title)}" '
+                f'style="left:{percent(start)};width:{percent(max(stop - start, 0.001))}"></i>'
+                for i, (start, stop, title) in enumerate(bars_)
+            )
+            + "</div>"
+            for bars_ in level["lanes"]
+        )
+        parts.append(
+            f'<div class="level"><b>{escape(level["label"])}</b><div class="lanes">{lanes}</div>'
+            f"<span>{escape(level['note'])}</span></div>"
+        )
+    keys = "".join(
+        f'<code class="{"first" if not at else "last" if at == 1 else "middle"}" style="left:{percent(at)}">'
+        f"{escape(key)}</code>"
+        for at, key in ticks
+    )
+    return (
+        f'<div class="tree">{"".join(parts)}<div class="level keys"><b></b><div class="ticks">{keys}</div></div></div>'
+    )
 
 
 def heat_picture(fills: Sequence[float], title: str, detail: str) -> str:
-    data = base64.b64encode(heat_map.png(fills, width=64, scale=1)).decode()
+    data = base64.b64encode(heat_map.png(fills)).decode()
     image = f'<img alt="filter fill of {escape(title)}" src="data:image/png;base64,{data}">'
-    return f'<div class="map">{image}<b>{escape(title)}</b>{escape(detail)}</div>'
+    return f"<figure>{image}<figcaption><b>{escape(title)}</b> {escape(detail)}</figcaption></figure>"
 
 
 def heat_scale() -> str:
@@ -117,7 +162,7 @@ def heat_scale() -> str:
     )
     return (
         f'<div class="scale" style="background:linear-gradient(to right, {steps})"></div>'
-        f'<div class="ends"><span>{heat_map.LOW:.0%} full</span><span>{heat_map.HIGH:.0%}</span></div>'
+        f'<div class="ends"><span>{heat_map.LOW:.0%} of the bits set</span><span>{heat_map.HIGH:.0%}</span></div>'
     )
 
 

@@ -19,6 +19,10 @@ def count(n: float | None) -> str:
     return "-" if n is None else f"{n:,.0f}"
 
 
+def counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def percent(x: float | None, digits: int = 2) -> str:
     if x is None:
         return "-"

@@ -181,15 +181,17 @@ def op_name(value: bytes | None) -> str:
     return "delete" if value is None else "put"
 
 
-def verify_file(path: str, deep: bool) -> list[dict[str, Any]]:
-    """Verify a table. Return one row per problem, or one row that says "ok"."""
+def verify_file(path: str, deep: bool, values: bool = True) -> list[dict[str, Any]]:
+    """Verify a table, and the values in value logs that it points to. Return one row per problem, or one that says
+    "ok".
+    """
     from lsmkv_ext.errors import CorruptionError
     from lsmkv_ext.table.verify import value_problems, verify_table
 
     try:
         with Table(path) as table:
             found = verify_table(table.raw, deep=deep)
-            if not found and table.raw.meta.value_logs:
+            if values and not found and table.raw.meta.value_logs:
                 found = [{"offset": None, "what": value_problem(*each)} for each in value_problems(table.raw)]
     except CorruptionError as error:
         found = [{"offset": error.offset, "what": split_place(str(error), path)[0]}]
