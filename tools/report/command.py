@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from lsmkv_tool import params
@@ -40,7 +42,7 @@ def report(out: Output, db: str, target: str, force: bool, limit: int, keyspace:
     text, verdict = build_page(db, keyspace, limit)
     with open_errors(target), open(target, "w", encoding="utf-8") as file:
         file.write(text)
-    data = {
+    data: dict[str, Any] = {
         "file": target,
         "bytes": len(text.encode()),
         "verdict": verdict.name,

@@ -51,7 +51,7 @@ def _whole_page(db: str, wanted: str, checked: Checked) -> tuple[str, Verdict]:
     options = read_options(shown.directory)
     sample = stats_export.read_sample(db, keyspace)
     names = [stored.name for _, stored in sorted(shown.state.trees.items())]
-    samples = [(name, found) for name in names if (found := stats_export.read_sample(db, name)) is not None]
+    samples = [(name, each) for name in names if (each := stats_export.read_sample(db, name)) is not None]
     found = Verdict(
         [
             *verdict.damage(checked),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lsmkv_tool import exits
@@ -27,7 +27,7 @@ class Checked:
     text: str
     bytes: int
     total: int
-    findings: list[Row] = field(default_factory=list)
+    findings: Sequence[Row] = field(default_factory=list)
 
 
 def quick_verify(db: str, limit: int = LIMIT) -> Checked:
@@ -51,7 +51,7 @@ def _verify_part(db: str, limit: int, total: int) -> Checked:
     findings: list[Row] = [row for row in differences if row["severity"] == "error"]
     findings += [row for row in summarize_all(db) if row["verdict"] != "ok"]
 
-    def check(path: str) -> list[Row]:
+    def check(path: str) -> Sequence[Row]:
         return verify_file(path, deep=False, values=False) if path in chosen else head_problems(path)
 
     for rows in read_tables([db], "verifying", check, lambda rows: any(row["problem"] for row in rows)):

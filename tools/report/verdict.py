@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lsmkv_tool.db import stats_export
 from lsmkv_tool.manifest.tree import Tree
 from lsmkv_tool.render import html, units
+from lsmkv_tool.render.columns import Row
 from lsmkv_tool.report.quick_verify import Checked
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def shape(tree: Tree, options: Options) -> Iterator[Problem]:
         yield Problem("note", f"{len(obsolete)} obsolete files hold {size}; the next open for writing removes them")
 
 
-def value_logs(rows: Sequence[dict[str, Any]], options: Options) -> Iterator[Problem]:
+def value_logs(rows: Sequence[Row], options: Options) -> Iterator[Problem]:
     live, garbage = (sum(row[name] or 0 for row in rows) for name in ("live", "garbage"))
     if garbage > MIN_GARBAGE and live + garbage > 1.2 * options.value_gc_ratio * live:
         yield Problem(
