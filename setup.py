@@ -31,6 +31,7 @@ COLD = {
     "dump",
     "finalization",
     "lanes",
+    "latency",
     "limits",
     "meta",
     "sst_reader",

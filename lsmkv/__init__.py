@@ -29,6 +29,7 @@ from lsmkv.errors import (
     OptionError,
     ReadOnlyError,
 )
+from lsmkv.events import Event
 from lsmkv.keyspace import Keyspace
 from lsmkv.open_database import open_database, upgrade_database
 from lsmkv.options import Options
@@ -80,6 +81,7 @@ __all__ = [
     "CountingBloom",
     "Cursor",
     "Error",
+    "Event",
     "Explain",
     "ForkError",
     "FormatError",

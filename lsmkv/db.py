@@ -10,17 +10,19 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import checkpoint, filenames, keyspace_changes, lifecycle
 from lsmkv import stats as statistics
 from lsmkv.auto_refresh import AutoRefresh
+from lsmkv.compaction import news
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.scheduler import Scheduler
 from lsmkv.errors import Error, KeyspaceError
+from lsmkv.events import Event, Listener, Listeners
 from lsmkv.keyspace import Keyspace, KeyspaceCalls
 from lsmkv.lockfile import DatabaseLock
 from lsmkv.log_supply import LogSupply
@@ -78,6 +80,7 @@ class DB(KeyspaceCalls):
                 self._shut(flush=False)
                 raise
         lifecycle.register(self)
+        news.opened(self._scheduler.status.events, report, len(versions.tables), lock is None)
 
     def _attach(self, versions: VersionSet, report: RecoveryReport) -> None:
         """Create the objects behind the engine. They refer to each other and to the engine, never to this object:
@@ -88,10 +91,13 @@ class DB(KeyspaceCalls):
         self.recovery_report = report
         self._logs: LogSupply = LogSupply(versions)
         self._scheduler: Scheduler = Scheduler(versions, self._logs, _export)
+        self._listeners = Listeners()
+        self._scheduler.status.events.tell(self._listeners)
+        self._scheduler.status.events.look_at_alarms = _alarm_watch(self._scheduler)
         if self._lock is not None:
             # Interrupts are deferred: the scheduler must learn of a refusal, and the reserve has a lock.
             engine.on_full = self._scheduler.flusher.make_room
-            engine.on_refused = partial(uninterruptible, self._scheduler.wake, defer_interrupt=True)
+            engine.on_refused = partial(uninterruptible, self._scheduler.status.refused, defer_interrupt=True)
             engine.release_reserve = partial(uninterruptible, versions.reserve.release, defer_interrupt=True)
             engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
             upgrade = partial(keyspace_changes.upgrade, self._scheduler, self._logs)
@@ -305,6 +311,26 @@ class DB(KeyspaceCalls):
             self.recovery_report = report
             self._tune()
 
+    # Events ------------------------------------------------------------------------------------------------
+
+    def on(self, kind: str, listener: Listener) -> Callable[[], None]:
+        """Call `listener(event)` at every event of a kind, or of "all" kinds. Return a function that ends this.
+
+        The kinds are "flush", "compaction", "stall", "alarm", "error" and "close". Listeners run one after the other in
+        a thread of the database, which holds no lock: they may call the database, and close it. An error that one
+        raises is logged. docs/monitoring.md has the details of each kind.
+
+        Raises `ValueError` for an unknown kind.
+
+        >>> seen = []
+        >>> stop = db.on("flush", seen.append)
+        >>> db.put(b"ada", b"1815")
+        >>> db.flush()
+        >>> stop()
+        """
+        self._check_open()
+        return self._listeners.on(kind, listener)
+
     # Statistics --------------------------------------------------------------------------------------------
 
     @property
@@ -374,6 +400,8 @@ class DB(KeyspaceCalls):
                 # A second close does nothing, so whatever failed, the lock goes now.
                 if self._lock is not None:
                     self._lock.release()
+        news.closed(self._scheduler.status.events)
+        self._scheduler.status.events.close()
         if problem is not None:
             raise problem
 
@@ -431,3 +459,15 @@ class DB(KeyspaceCalls):
 def _export(scheduler: Scheduler) -> None:
     found = statistics.introspect.stats_by_name(scheduler)
     statistics.export.write_stats(scheduler.versions.directory, found.pop(""), found)
+
+
+def _alarm_watch(scheduler: Scheduler) -> Callable[[], list[Event]]:
+    """What looks at the alarms. It is made at the first look, because it needs the statistics."""
+    made: list[Callable[[], list[Event]]] = []
+
+    def look() -> list[Event]:
+        if not made:
+            made.append(statistics.alarms.AlarmWatch(scheduler).look)
+        return made[0]()
+
+    return look

@@ -8,7 +8,7 @@ from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from lsmkv import ingest, keyspace_changes
+from lsmkv import ingest, keyspace_changes, notebook
 from lsmkv import stats as statistics
 from lsmkv.compaction.filter_rebuild import FilterRebuild
 from lsmkv.compaction.manual import ManualWork, Progress
@@ -234,7 +234,8 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         """Compact [start, stop) into the last level, without tombstones and overwritten values.
 
         It runs as parallel subcompactions on up to `max_background_jobs` cores. `progress(done, total)` is called
-        with bytes after every step. With `wait=False` the work goes on in the background.
+        with bytes after every step, and ten times a second in between. With `wait=False` the work goes on in the
+        background.
 
         >>> db.delete_range(b"a", b"b")
         >>> db.compact_range(b"a", b"b")
@@ -316,6 +317,10 @@ class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes])
         uninterruptible(self._manual).call(lambda: ingest.ingest(scheduler, self._tree, given, move, upgrade))
 
     # Statistics --------------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        head = notebook.paragraph(repr(self))
+        return head if self.closed else head + self.stats()._repr_html_()
 
     def property(self, name: str) -> str | None:
         """Return a property as text, or None for an unknown name.

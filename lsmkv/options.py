@@ -14,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from lsmkv import notebook
 from lsmkv.errors import CorruptionError, OptionError
 from lsmkv.memory_split import split
 from lsmkv.option_hints import hint
@@ -263,6 +264,10 @@ class Options:
         if isinstance(self.prefix_extractor, tuple):
             return (3, int.from_bytes(self.prefix_extractor, "little"))
         return (1, self.prefix_extractor)
+
+    def _repr_html_(self) -> str:
+        rows = [(f.name, repr(getattr(self, f.name)), repr(f.default)) for f in dataclasses.fields(self)]
+        return notebook.table(rows, ("option", "value", "default"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain data, for JSON.

@@ -9,16 +9,17 @@ keyspaces, figures of one keyspace carry the label `keyspace`, which is "" for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector as _Base
 
-from lsmkv.errors import KeyspaceError
-from lsmkv.stats.metrics import LevelStats, Stats
+from lsmkv.errors import ClosedError, ForkError, KeyspaceError
+from lsmkv.stats.metrics import Histogram, LevelStats, Stats
 
 
 class Source(Protocol):
@@ -60,10 +61,11 @@ PER_LEVEL = (
     _counter("filter_fail_open", "Lookups that met a damaged filter", lambda s: s.filter.fail_open),
     _gauge("filter_observed_fpr", "False positives per absent key", lambda s: s.filter.observed_fpr),
     _gauge("filter_designed_fpr", "The rate the filters were designed for", lambda s: s.filter.designed_fpr),
-    _counter("filter_skipped_disk_reads", "Sampled estimate", lambda s: s.filter.blocks_skipped_disk),
-    _counter("filter_skipped_cache_hits", "Sampled estimate", lambda s: s.filter.blocks_skipped_cache),
-    _counter("filter_skipped_bytes", "Sampled estimate", lambda s: s.filter.bytes_skipped),
-    _counter("filter_saved_seconds", "Sampled estimate", lambda s: s.filter.seconds_saved),
+    # Estimates from a sample may fall when more is known, so they are no counters.
+    _gauge("filter_skipped_disk_reads", "Sampled estimate", lambda s: s.filter.blocks_skipped_disk),
+    _gauge("filter_skipped_cache_hits", "Sampled estimate", lambda s: s.filter.blocks_skipped_cache),
+    _gauge("filter_skipped_bytes", "Sampled estimate", lambda s: s.filter.bytes_skipped),
+    _gauge("filter_saved_seconds", "Sampled estimate", lambda s: s.filter.seconds_saved),
     _gauge("filter_memory_bytes", "Bytes of healthy filters", lambda s: s.filter.memory_bytes),
     _gauge("filter_fuse_bytes", "Of these, bytes of fuse filters", lambda s: s.filter.fuse_bytes),
     _gauge("filter_fill_ratio", "Share of bits set", lambda s: s.filter.fill_ratio),
@@ -117,11 +119,22 @@ WHOLE = (  # of all keyspaces
     _gauge("written_per_byte", "Written per byte of keys and values", lambda s: s.writes.written_per_byte),
     _counter("slowdown_seconds", "Time writers were slowed", lambda s: s.stalls.slowdown_seconds),
     _counter("stop_seconds", "Time writers were stopped", lambda s: s.stalls.stop_seconds),
+    _counter("background_errors", "Errors of background work", lambda s: s.health.errors),
+    _gauge("read_only", "1 if an error made the database read-only", lambda s: s.health.read_only is not None),
 )
 
-ALARM = "lsmkv_alarm"
+HISTOGRAMS: dict[str, tuple[str, Callable[[Stats], Histogram]]] = {
+    "lsmkv_flush_duration_seconds": ("Flushes", lambda s: s.latencies.flush),
+    "lsmkv_compaction_duration_seconds": ("Compactions", lambda s: s.latencies.compaction),
+    "lsmkv_stop_duration_seconds": ("Stops of writers that have ended", lambda s: s.latencies.stop),
+    "lsmkv_log_sync_duration_seconds": ("fdatasync calls on the log", lambda s: s.latencies.sync),
+}
 
-NAMES = tuple(sorted([n.name for n in (*PER_LEVEL, *PER_TREE, *WHOLE)] + [ALARM]))
+ALARM = "lsmkv_alarm"
+LAST_ERROR = "lsmkv_last_error"
+UP = "lsmkv_up"
+
+NAMES = tuple(sorted([n.name for n in (*PER_LEVEL, *PER_TREE, *WHOLE)] + [*HISTOGRAMS, ALARM, LAST_ERROR, UP]))
 
 
 @dataclass(frozen=True)
@@ -145,7 +158,13 @@ class Collector(_Base):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one family per name in NAMES."""
-        trees = [tree for db in self._databases for tree in _trees(db)]
+        up = GaugeMetricFamily(UP, "0 if the database is closed", labels=("db",))
+        trees: list[_Tree] = []
+        for db in self._databases:
+            found = list(_trees(db))
+            trees += found
+            up.add_metric((str(db.path),), bool(found))
+        yield up
         named = any(tree.keyspace for tree in trees)
         labels = ("db", "keyspace") if named else ("db",)
 
@@ -169,6 +188,13 @@ class Collector(_Base):
                 if not tree.keyspace:
                     _add(family, (tree.db,), name, tree.stats)
             yield family
+        whole = [tree for tree in trees if not tree.keyspace]
+        yield from _histograms(whole)
+        errors = GaugeMetricFamily(LAST_ERROR, "1, with the text of the last error", labels=("db", "error"))
+        for tree in whole:
+            if tree.stats.health.last_error is not None:
+                errors.add_metric((tree.db, tree.stats.health.last_error), 1)
+        yield errors
         alarms = GaugeMetricFamily(ALARM, "1 for each alarm that is on", labels=(*labels, "name", "level"))
         for tree in trees:
             for alarm in tree.stats.alarms:
@@ -178,12 +204,25 @@ class Collector(_Base):
 
 
 def _trees(db: Any) -> Iterator[_Tree]:
-    """The keyspaces of a database, the default one first."""
+    """The keyspaces of a database, the default one first; none of one that is closed."""
     path = str(db.path)
-    yield _Tree(path, "", db.stats())
+    try:
+        yield _Tree(path, "", db.stats())
+    except (ClosedError, ForkError):
+        return
     for name in getattr(db, "keyspaces", tuple)():
-        with suppress(KeyspaceError):  # it was dropped meanwhile
+        with suppress(KeyspaceError, ClosedError):  # meanwhile
             yield _Tree(path, name, db.keyspace(name, create=False).stats())
+
+
+def _histograms(trees: Sequence[_Tree]) -> Iterator[Metric]:
+    for name, (text, of) in HISTOGRAMS.items():
+        family = HistogramMetricFamily(name, text, labels=("db",))
+        for tree in trees:
+            found = of(tree.stats)
+            bounds = [*map(str, found.bounds), "+Inf"]
+            family.add_metric((tree.db,), list(zip(bounds, accumulate(found.counts), strict=True)), found.seconds)
+        yield family
 
 
 def _add(family: Any, labels: tuple[str, ...], name: _Name, source: LevelStats | Stats) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lsmkv.mapping import Key, OrderedMapping
 from lsmkv.prefixed import PrefixedDB
 from lsmkv_ext.reader import Reader, SnapshotBase
+
+
+def place(store: Any) -> str:
+    """The path of a database, with the name of a keyspace, for a repr."""
+    name = getattr(store, "name", None)
+    return repr(store.path) if name is None else f"{name!r} of {store.path!r}"
 
 
 class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
@@ -22,6 +29,7 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
 
     def __init__(self, db: Reader, moment: SnapshotBase | None = None) -> None:
         super().__init__(db, moment)
+        self._of = place(db)
 
     get = SnapshotBase.get
     iterator = SnapshotBase.iterator
@@ -52,4 +60,6 @@ class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
         return Snapshot(keyspace, self)
 
     def __repr__(self) -> str:
-        return f"<lsmkv.Snapshot at {self.sequence}{' (closed)' if self.closed else ''}>"
+        if self.closed:
+            return f"<lsmkv.Snapshot at {self.sequence} (closed)>"
+        return f"<lsmkv.Snapshot of {self._of} at {self.sequence}>"

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from lsmkv.errors import ConflictError
 from lsmkv.mapping import Key, optional_bytes
-from lsmkv.snapshot import Snapshot
+from lsmkv.snapshot import Snapshot, place
 from lsmkv_ext.port.compare import prefix_end
 from lsmkv_ext.reader import Reader
 from lsmkv_ext.transaction import ReadRange, TransactionBase
@@ -43,7 +43,9 @@ class Transaction(TransactionBase):
     """
 
     def __repr__(self) -> str:
-        return f"<lsmkv.Transaction at {self.sequence}{' (ended)' if self.closed else ''}>"
+        if self.closed:
+            return f"<lsmkv.Transaction at {self.sequence} (ended)>"
+        return f"<lsmkv.Transaction of {place(self._source)} at {self.sequence}>"
 
     def items(
         self,

@@ -193,6 +193,9 @@ cdef class WriteBatch:
         handle_unref(self.handle)
         free(self.b.data)
 
+    def __repr__(self):
+        return f"<lsmkv.WriteBatch of {self.b.count:,} operations, {self.b.used:,} bytes>"
+
     def put(self, key, value, *, keyspace=None, ttl=None, expire_at=None):
         """Add a put, to `keyspace` or to the one that the batch was made by. `ttl` and `expire_at` are those of `DB.put`;
         a TTL counts from this call.

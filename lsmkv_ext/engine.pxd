@@ -15,6 +15,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from lsmkv_ext.batch cimport BatchC, WriteBatch
 from lsmkv_ext.port.handle cimport HandleC
+from lsmkv_ext.port.latency cimport LATENCY_BUCKETS
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.forest cimport Forest
@@ -35,6 +36,11 @@ ctypedef struct WriteCounters:
     uint64_t slowdown_ns
     uint64_t stops
     uint64_t stop_ns
+
+ctypedef struct SyncCounters:   # of the logs
+    uint64_t syncs
+    uint64_t ns
+    uint64_t buckets[LATENCY_BUCKETS]
 
 cdef enum:
     LARGE_BATCH = 64 << 10      # bytes; a write of so many is made off the GIL
@@ -102,6 +108,7 @@ cdef class Engine:
     cdef public object on_streamed_value    # (): the same for one value of its own; the caller holds no turn
     cdef public object on_upgrade       # (): gives the database the latest format and sets `format_2`
     cdef WriteCounters writes
+    cdef SyncCounters past_syncs        # of logs that are removed, less those of present ones before the last reset
     cdef WriterTurn turn
     cdef uint64_t delay         # ns per KiB written
     cdef uint64_t owed          # ns of delay not yet slept

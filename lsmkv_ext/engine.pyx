@@ -112,6 +112,25 @@ cdef int sync_log(LogC* log, uint64_t offset, Status* st) noexcept:
     return st.code
 
 
+cdef int add_syncs(SyncCounters* sum, const LogC* log) noexcept:
+    cdef int i
+    sum.syncs += lsm_load64(&log.n_syncs)
+    sum.ns += lsm_load64(&log.sync_ns)
+    for i in range(LATENCY_BUCKETS):
+        sum.buckets[i] += lsm_load64(&log.sync_buckets[i])
+    return 0
+
+
+cdef int subtract_syncs(SyncCounters* sum, const SyncCounters* less) noexcept:
+    """Wraps around below zero."""
+    cdef int i
+    sum.syncs -= less.syncs
+    sum.ns -= less.ns
+    for i in range(LATENCY_BUCKETS):
+        sum.buckets[i] -= less.buckets[i]
+    return 0
+
+
 cdef class Engine:
     """The live side of a database: memtables, logs and sequence numbers."""
 
@@ -204,7 +223,11 @@ cdef class Engine:
     def publish(self):
         """Installs what `prepare` made. The edit is durable by now, so nothing here may fail or allocate."""
         cdef list _logs = self.old_logs         # freed on return, after the last assignment
+        cdef LogWriter log
         self.forest.publish()
+        for log in self.old_logs:
+            if log not in self.next_old_logs:
+                add_syncs(&self.past_syncs, log.c)
         self.old_logs = self.next_old_logs
         self.obsolete_logs = self.next_obsolete_logs
         self.next_old_logs = None
@@ -433,16 +456,28 @@ cdef class Engine:
 
     def counters(self, Tree tree not None):
         """The raw counters of a tree by name, with those of the whole database; `lsmkv.stats.metrics` interprets them."""
+        cdef LogWriter log
         cdef dict out = tree.counters()
         out.update(self.writes)
         out.update(self.handle.reads)
-        logs = self.logs
-        out["log_syncs"] = sum(log.syncs for log in logs)
-        out["log_sync_ns"] = sum(log.sync_ns for log in logs)
+        cdef SyncCounters syncs = self.past_syncs
+        for log in self.logs:
+            add_syncs(&syncs, log.c)
+        out["log_syncs"] = syncs.syncs
+        out["log_sync_ns"] = syncs.ns
+        out["log_sync_buckets"] = [syncs.buckets[i] for i in range(LATENCY_BUCKETS)]
         return out
 
     def reset_counters(self):
         cdef Tree tree
+        cdef LogWriter log
+        cdef SyncCounters syncs
+        memset(&syncs, 0, sizeof(syncs))
+        for log in self.logs:
+            add_syncs(&syncs, log.c)
+        # The counters of the present logs go on: less than none, so that the sum is none.
+        memset(&self.past_syncs, 0, sizeof(self.past_syncs))
+        subtract_syncs(&self.past_syncs, &syncs)
         for tree in self.forest.trees:
             counters_reset(&tree.lookups)
         memset(&self.writes, 0, sizeof(self.writes))

@@ -17,6 +17,7 @@ from lsmkv.aio.read import Reads, Snapshot
 from lsmkv.aio.transaction import Transaction, transact
 from lsmkv.aio.write_batch import WriteBatch, write
 from lsmkv.compaction.manual import Progress
+from lsmkv.events import Listener
 from lsmkv.keyspace import KeyspaceCalls
 from lsmkv.mapping import Key
 from lsmkv.options import Options
@@ -297,6 +298,10 @@ class DB(Calls):
     async def refresh(self) -> bool:
         """As `lsmkv.DB.refresh`."""
         return await self._pool.run(self._store.refresh)
+
+    def on(self, kind: str, listener: Listener) -> Callable[[], None]:
+        """As `lsmkv.DB.on`. Listeners run in a thread of the database, not in the loop."""
+        return self._store.on(kind, listener)
 
     async def reset_stats(self) -> None:
         """As `lsmkv.DB.reset_stats`."""

@@ -98,8 +98,7 @@ class AutomaticCompaction:
         """Runs a plan in up to `max_subcompactions` threads and removes its claim."""
         try:
             result = self._jobs.run(claim.plan, claim.shifts, max_subcompactions)
-            with self._versions.lock:
-                self._status.counters.done(claim.plan, result)
+            self._status.compacted(self._tree.state.name, claim.plan, result)
         except CorruptionError as error:
             with self._versions.lock:
                 self._claims.mark_damaged(claim.plan, error)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lsmkv.compaction.jobs import Result
 from lsmkv.compaction.picker import CompactionPlan, PlanKind
+from lsmkv_ext.port.latency import BOUNDS
+
+
+def _no_durations() -> list[int]:
+    return [0] * (len(BOUNDS) + 1)
+
+
+def _count(buckets: list[int], ns: int) -> None:
+    buckets[bisect_left(BOUNDS, ns / 1e9)] += 1
 
 
 @dataclass
@@ -42,12 +52,17 @@ class Counters:
     reasons: Counter[str] = field(default_factory=Counter)
     level_bytes_written: Counter[int] = field(default_factory=Counter)
     level_bytes_read: Counter[int] = field(default_factory=Counter)
+    # How often it took how long, by the bounds in `lsmkv_ext.port.latency`.
+    flush_buckets: list[int] = field(default_factory=_no_durations)
+    compaction_buckets: list[int] = field(default_factory=_no_durations)
+    stop_buckets: list[int] = field(default_factory=_no_durations)
 
     def flushed(self, result: Result) -> None:
         self.flushes += 1
         self.flush_bytes += result.bytes_written
         self.flush_entries += result.entries_out
         self.flush_ns += result.ns
+        _count(self.flush_buckets, result.ns)
         self.level_bytes_written[0] += result.bytes_written
         self.expired_bytes += result.expired_bytes
         self._filters(result)
@@ -73,9 +88,16 @@ class Counters:
             self.compaction_entries_in += result.entries_in
             self.compaction_entries_out += result.entries_out
             self.compaction_ns += result.ns
+            _count(self.compaction_buckets, result.ns)
             self.level_bytes_read[plan.level] += result.bytes_read
             self.level_bytes_written[plan.output_level] += result.bytes_written
         self._filters(result)
+
+    def stopped(self, ns: int, count: int = 1) -> None:
+        """Writers were stopped for so long, `count` times that are not counted yet."""
+        self.stops += count
+        self.stop_ns += ns
+        _count(self.stop_buckets, ns)
 
     def failed(self, what: str, error: BaseException) -> None:
         self.errors += 1

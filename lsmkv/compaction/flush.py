@@ -105,9 +105,7 @@ class Flusher:
         try:
             self._wait_until(lambda: len(self._engine.unflushed) < limit)
         finally:
-            with self._versions.lock:
-                self._status.counters.stops += 1
-                self._status.counters.stop_ns += time.monotonic_ns() - began
+            self._status.waited(time.monotonic_ns() - began)
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         task, expected = self.task, True
@@ -160,8 +158,7 @@ class Flusher:
             result = self._flush_what_fits(logs)
         finally:
             share_memory(self._versions)
-        with self._versions.lock:
-            self._status.counters.flushed(result)
+        self._status.flushed(result)
 
     def _flush_what_fits(self, logs: list[int]) -> Result:
         try:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from lsmkv.compaction.claims import CompactionPause
@@ -14,6 +15,7 @@ from lsmkv.compaction.picker import MANUAL, CompactionPlan, PlanKind, choose_ran
 from lsmkv.compaction.scheduler import Caller, Scheduler
 from lsmkv.compaction.status import Status
 from lsmkv.compaction.tree_work import TreeWork
+from lsmkv.compaction.watched import watched
 from lsmkv.options import MAX_LEVELS
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange, Version
@@ -72,6 +74,10 @@ class ManualWork:
         """Starts no automatic compaction until the caller has picked its own."""
         return uninterruptible(lambda: CompactionPause(self._work.claims), defer_interrupt=True)
 
+    def share_done(self, plan: CompactionPlan) -> float:
+        """How much of a running plan is done, from 0 to 1."""
+        return self._scheduler.running.share_done(plan)
+
     def wait_change(self) -> None:
         """Returns after the next change of the tree or of the running plans, or after a short while."""
         uninterruptible(self._scheduler.wait_change)
@@ -102,7 +108,8 @@ class ManualWork:
     def compact_range(self, span: KeyRange, pause: CompactionPause, progress: Progress | None = None) -> None:
         """Compacts `span`, then releases `pause`."""
         try:
-            uninterruptible(lambda: CompactRange(self._scheduler.status, self.tree, span, pause)).run(self, progress)
+            work = uninterruptible(lambda: CompactRange(self._scheduler.status, self.tree, span, pause))
+            work.run(self, progress)
         finally:
             pause.release()
 
@@ -123,16 +130,26 @@ class CompactRange:
         self._after = b""  # the level is compacted up to this key
         self._relieved = False  # the last plan merged L0 for stopped writers
         self._total = sum(f.size for level in range(MAX_LEVELS) for f in version.overlapping(level, span))
+        self._running: CompactionPlan | None = None  # the last step that was picked
         self.wanted: CompactionPlan | None = None  # the next step, which may be blocked; None: all is done
 
     def run(self, manual: ManualWork, progress: Progress | None) -> None:
         done = 0
+
+        def report() -> None:
+            plan = self._running
+            part = 0.0 if plan is None else plan.input_bytes * manual.share_done(plan)
+            assert progress is not None
+            progress(min(done + int(part), self._total), self._total)
+
         while True:
-            plan = manual.run(self.pick)
+            step = partial(manual.run, self.pick)
+            plan = step() if progress is None else watched(step, report)
+            self._running = None
             if plan is not None:
                 done += plan.input_bytes
                 if progress is not None:
-                    progress(min(done, self._total), self._total)
+                    report()
             elif self.wanted is not None:
                 manual.wait_unblocked(self.wanted, self._span)
             else:
@@ -142,6 +159,10 @@ class CompactRange:
 
     def pick(self, version: Version, running: Sequence[CompactionPlan]) -> CompactionPlan | None:
         """The next step. None: it is blocked, or all is done. The lock is held."""
+        self._running = self._pick(version, running)
+        return self._running
+
+    def _pick(self, version: Version, running: Sequence[CompactionPlan]) -> CompactionPlan | None:
         self._descend(version)
         self.wanted = self._step(version)
         if self.wanted is None:

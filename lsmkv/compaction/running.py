@@ -47,6 +47,13 @@ class RunningJobs:
         with self._lock:
             self._superseded.pop(id(plan), None)
 
+    def share_done(self, plan: CompactionPlan) -> float:
+        """How much of a plan its job has read, from 0 to 1; 0 if no job runs for it."""
+        with self._lock:
+            job = self._plans.get(id(plan))
+            found = None if job is None else job.progress
+        return 0.0 if found is None or not found["entries_total"] else found["entries_done"] / found["entries_total"]
+
     def progress(self) -> list[dict[str, int]]:
         with self._lock:
             return [job.progress for job in self._jobs]

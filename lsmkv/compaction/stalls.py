@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lsmkv.compaction import news
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.picker import pending_bytes
+from lsmkv.events import Events
 from lsmkv.options import Options
 from lsmkv.version.version import Version
 
@@ -44,12 +46,18 @@ def pressure(version: Version, options: Options) -> Pressure:
     return Pressure(int(FIRST_DELAY_NS * (LAST_DELAY_NS / FIRST_DELAY_NS) ** share), stopped)
 
 
-class Stalls:
-    """The pressure in force. `apply` passes a change on to the writers."""
+def state(pressure: Pressure) -> str:
+    """What it does to writers: "none", "slowdown" or "stop"."""
+    return "stop" if pressure.stopped else "slowdown" if pressure.delay_ns else "none"
 
-    def __init__(self, apply: Callable[[Pressure], None]) -> None:
+
+class Stalls:
+    """The pressure in force. `apply` passes a change on to the writers; `events` hears of it."""
+
+    def __init__(self, apply: Callable[[Pressure], None], events: Events) -> None:
         self.pressure = NO_PRESSURE
         self._apply = apply
+        self._events = events
         self._stopped_since = 0
 
     @property
@@ -66,6 +74,8 @@ class Stalls:
         if now.stopped and not before.stopped:
             counters.stops += 1
             self._stopped_since = time.monotonic_ns()
+        stopped_ns = time.monotonic_ns() - self._stopped_since if before.stopped else 0
         if before.stopped and not now.stopped:
-            counters.stop_ns += time.monotonic_ns() - self._stopped_since
+            counters.stopped(stopped_ns, count=0)
         self._apply(now)
+        news.pressed(self._events, state(before), state(now), now.delay_ns, stopped_ns)

@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from lsmkv.compaction import news
 from lsmkv.compaction.counters import Counters
+from lsmkv.compaction.jobs import Result
+from lsmkv.compaction.picker import CompactionPlan
 from lsmkv.compaction.running import RunningJobs, Superseded
 from lsmkv.compaction.stalls import Pressure, Stalls, pressure
 from lsmkv.errors import ClosedError, CorruptionError, IOError, KeyspaceError, ReadOnlyError
+from lsmkv.events import Events
 from lsmkv.options import Options
 from lsmkv.version.version import Version
 from lsmkv.version.version_set import VersionSet
@@ -37,7 +41,8 @@ class Status:
         self.versions = versions
         self.condition = Condition(versions.lock)
         self.counters: Counters = Counters()
-        self.stalls = Stalls(partial(_hold_back, versions.engine))
+        self.events = Events(versions.directory)
+        self.stalls = Stalls(partial(_hold_back, versions.engine), self.events)
         # The last error of "flush" and "compaction", until one succeeds; of "damage", the last table found corrupt.
         self.errors: dict[str, BaseException] = {}
         self.flushing = False
@@ -84,6 +89,31 @@ class Status:
         with self.versions.lock:
             self.counters = Counters()
 
+    # What was done -----------------------------------------------------------------------------------------
+
+    def flushed(self, result: Result) -> None:
+        with self.versions.lock:
+            self.counters.flushed(result)
+        news.flushed(self.events, result)
+
+    def compacted(self, keyspace: str, plan: CompactionPlan, result: Result) -> None:
+        with self.versions.lock:
+            self.counters.done(plan, result)
+        news.compacted(self.events, keyspace, plan, result)
+
+    def waited(self, ns: int) -> None:
+        """A writer was stopped until memtables were flushed."""
+        with self.versions.lock:
+            self.counters.stopped(ns)
+        news.waited(self.events, ns)
+
+    def refused(self) -> None:
+        """The database has become read-only."""
+        error = self.versions.engine.refusal
+        if error is not None:
+            news.failed(self.events, "writing", error, read_only=True)
+        self.changed()
+
     # Errors ------------------------------------------------------------------------------------------------
 
     def attempt(self, kind: str, what: str, work: Callable[[], None], pause: float) -> float:
@@ -125,6 +155,7 @@ class Status:
         log.warning("%s failed, retry in %.2f s: %r", what, LONGEST_PAUSE, error)
         with self.versions.lock:
             self.counters.failed(what, error)
+        news.failed(self.events, what, error)
         return LONGEST_PAUSE
 
     def _no_thread(self, error: BaseException) -> None:
@@ -139,6 +170,7 @@ class Status:
             self.errors[kind] = error
             self.update_pressure()
             self.condition.notify_all()
+        news.failed(self.events, what, error)
 
     def check(self, *kinds: str) -> None:
         """Raises the last error of these kinds of work, or the reason why none is done any more."""

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from lsmkv.compaction import news
 from lsmkv.compaction.running import RunningJobs
 from lsmkv.compaction.status import Status
 from lsmkv.errors import IOError, ReadOnlyError
@@ -56,6 +57,7 @@ class Unattended:
             with self._lock:
                 self._status.counters.failed(name, error)
             log.error("%s failed", name, exc_info=error)
+            news.failed(self._status.events, name, error)
 
     def join(self) -> None:
         """Waits for the threads, except the calling one."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from lsmkv import notebook
 from lsmkv.filters.curves import BLOOM, MAX_SOLVED_BITS, Curve, bits_for_fpr, curve_for, designed_fpr, gain
 from lsmkv.filters.kinds import kinds_of
 from lsmkv_ext.filter.curve import k_for
@@ -212,6 +213,21 @@ class FilterPlan:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        head = ("level", "entries", "runs", "wasted probes", "filter", "bits per key", "FPR", "MiB")
+        rows = [
+            (
+                *(f"L{each.level}", f"{each.entries:,}", each.runs, f"{each.wasted_probes:.3f}", each.filter),
+                *(f"{each.bits_per_key:.2f}", f"{each.fpr:.3%}", f"{each.memory_bytes / (1 << 20):,.1f}"),
+            )
+            for each in self.levels
+        ]
+        found = (
+            f"{self.memory_bytes / (1 << 20):,.1f} MiB, {self.average_bits_per_key:.2f} bits per key, "
+            f"{self.wasted_reads_per_lookup:.4f} wasted reads per lookup"
+        )
+        return notebook.table(rows, head) + notebook.paragraph(found)
 
 
 def plan(

@@ -10,12 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lsmkv.stats import alarms as alarms
     from lsmkv.stats import export as export
     from lsmkv.stats import introspect as introspect
     from lsmkv.stats import tables as tables
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("export", "introspect", "tables"):
+    if name not in ("alarms", "export", "introspect", "tables"):
         raise AttributeError(f"module 'lsmkv.stats' has no attribute {name!r}")
     return importlib.import_module(f"lsmkv.stats.{name}")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lsmkv import notebook
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.picker import level_scores, level_targets, pending_bytes
 from lsmkv.compaction.scheduler import Scheduler
@@ -46,6 +47,7 @@ def stats(work: TreeWork, background: Counters) -> Stats:
         remembered = {table.number: table.remembered_bytes for table in tree.tables()}
         values = versions.values.totals(versions.state.files())
         memory = _split(versions)
+        refusal = versions.engine.refusal
     owed = policy.debts(version, work.jobs.policy(version), infos, versions.state.seed)
     now = tree.judge_time()
     tables = [
@@ -53,8 +55,8 @@ def stats(work: TreeWork, background: Counters) -> Stats:
         for level, files in enumerate(version.levels)
         for f in files
     ]
-    cache = versions.cache.stats()
-    return make_stats(counters, tables, background=done, cache=cache, memtable=memtable, values=values, memory=memory)
+    state: dict[str, Any] = {"cache": versions.cache.stats(), "memtable": memtable, "values": values, "memory": memory}
+    return make_stats(counters, tables, background=done, refusal=refusal, **state)
 
 
 def _split(versions: VersionSet) -> dict[str, int | None]:
@@ -172,9 +174,33 @@ class Explain:
         """
         return {**asdict(self), "ns": self.ns}
 
+    @property
+    def _head(self) -> str:
+        return f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
+
     def __str__(self) -> str:
-        head = f"{self.key!r}: {'found' if self.found else 'not found'} in {self.ns} ns, {len(self.steps)} steps"
-        return "\n".join([head, *(f"  {step}" for step in self.steps)])
+        return "\n".join([self._head, *(f"  {step}" for step in self.steps)])
+
+    def _repr_html_(self) -> str:
+        return notebook.paragraph(self._head) + notebook.table(map(_cells, self.steps), STEP_HEADINGS)
+
+
+STEP_HEADINGS = ("source", "filter", "designed FPR", "block", "from", "bytes", "result", "us")
+
+
+def _cells(step: Step) -> tuple[str, ...]:
+    source = step.source if step.level is None else f"L{step.level} {step.file:06d}.sst"
+    verdict = "" if step.filter is None else f"{step.filter}{' (false)' if step.false_positive else ''}"
+    return (
+        source,
+        verdict if step.filter_kind != "fuse" else f"{verdict}, fuse",
+        "" if step.designed_fpr is None else f"{step.designed_fpr:.2%}",
+        "" if step.block is None else str(step.block),
+        step.read_from or "",
+        f"{step.bytes:,}" if step.bytes else "",
+        step.result,
+        f"{step.ns / 1000:.1f}",
+    )
 
 
 def explain(reader: Reader, key: bytes) -> Explain:

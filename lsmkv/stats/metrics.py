@@ -12,6 +12,7 @@ from typing import Any
 
 from lsmkv.stats.evidence import ENOUGH, evidence_of_excess, wilson
 from lsmkv.stats.text import html, text
+from lsmkv_ext.port.latency import BOUNDS
 
 Raw = Mapping[str, Any]
 
@@ -231,6 +232,30 @@ class ShadowStats:
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """How often something took how long. `counts[i]` took at most `bounds[i]` seconds, the last one longer."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    seconds: float  # in total
+
+
+@dataclass(frozen=True)
+class LatencyStats:
+    flush: Histogram
+    compaction: Histogram
+    stop: Histogram  # stops of writers that have ended
+    sync: Histogram  # of the log
+
+
+@dataclass(frozen=True)
+class HealthStats:
+    read_only: str | None  # why the database takes no more writes
+    errors: int  # of background work
+    last_error: str | None
+
+
+@dataclass(frozen=True)
 class Alarm:
     name: str
     level: int | None  # None: the whole tree
@@ -262,6 +287,8 @@ class Stats:
     value_logs: ValueLogStats
     stalls: StallStats
     shadow: ShadowStats
+    latencies: LatencyStats
+    health: HealthStats
     alarms: tuple[Alarm, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -291,6 +318,7 @@ def make_stats(
     memtable: Raw | None = None,
     values: Raw | None = None,
     memory: Raw | None = None,
+    refusal: BaseException | None = None,
 ) -> Stats:
     """Build Stats from the engine's `counters`, the counters of `background` work and the current state."""
     tables = tuple(tables)
@@ -329,7 +357,31 @@ def make_stats(
             _int(counters, "stop_ns") / 1e9,
         ),
         shadow=shadow,
+        latencies=_latencies(counters, background or {}),
+        health=_health(background or {}, refusal),
         alarms=tuple(_alarms(levels, total, shadow)),
+    )
+
+
+def _latencies(counters: Raw, background: Raw) -> LatencyStats:
+    return LatencyStats(
+        flush=_histogram(background, "flush_buckets", "flush_ns"),
+        compaction=_histogram(background, "compaction_buckets", "compaction_ns"),
+        stop=_histogram(background, "stop_buckets", "stop_ns"),
+        sync=_histogram(counters, "log_sync_buckets", "log_sync_ns"),
+    )
+
+
+def _histogram(raw: Raw, counts: str, ns: str) -> Histogram:
+    none = (0,) * (len(BOUNDS) + 1)
+    return Histogram(BOUNDS, tuple(raw.get(counts) or none), _int(raw, ns) / 1e9)
+
+
+def _health(background: Raw, refusal: BaseException | None) -> HealthStats:
+    return HealthStats(
+        None if refusal is None else str(refusal) or type(refusal).__name__,
+        _int(background, "errors"),
+        background.get("last_error"),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from lsmkv.notebook import table
+
 if TYPE_CHECKING:
     from lsmkv.stats.metrics import LevelStats, Stats
 
@@ -22,7 +24,7 @@ def text(stats: Stats) -> str:
 def html(stats: Stats) -> str:
     """The same as two tables."""
     alarms = [("alarm", alarm.message) for alarm in stats.alarms]
-    return _table([HEADINGS, *_rows(stats)], head=True) + _table([*_facts(stats), *alarms])
+    return table(_rows(stats), HEADINGS) + table([*_facts(stats), *alarms])
 
 
 def _rows(stats: Stats) -> list[Row]:
@@ -110,13 +112,3 @@ def _percent(x: float | None) -> str:
 def _aligned(rows: Sequence[Row]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [" ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-
-
-def _table(rows: Sequence[Row], head: bool = False) -> str:
-    from html import escape  # needed by notebooks alone
-
-    def line(row: Row, tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) + "</tr>"
-
-    lines = [line(row, "th" if head and not number else "td") for number, row in enumerate(rows)]
-    return f"<table>{''.join(lines)}</table>"

@@ -2,9 +2,9 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from lsmkv_ext.port.bytes_like cimport as_bytes
-from lsmkv_ext.read.scan cimport item_key, item_value
+from lsmkv_ext.read.scan cimport item_key, item_value, shortened
 
-from lsmkv_ext.errors import IteratorInvalidError
+from lsmkv_ext.errors import ClosedError, IteratorInvalidError
 
 
 @cython.no_gc_clear
@@ -20,6 +20,19 @@ cdef class Cursor(Scan):
     >>> cursor.seek_to_first(), cursor.item()
     (True, (b'ada', b'1815'))
     """
+
+    def _position(self):
+        cdef bytes key
+        if self.busy:
+            return ", moved by another thread"
+        try:
+            self.check()
+        except ClosedError:
+            return " (closed)"
+        if self.on < 0:
+            return ", on no key"
+        key = item_key(self, self.on)
+        return f", on {shortened(key)}"
 
     @property
     def valid(self):

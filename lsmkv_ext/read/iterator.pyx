@@ -25,6 +25,9 @@ cdef class Iterator(Scan):
     (b'ada', b'1815')
     """
 
+    def _position(self):
+        return ", reversed" if self.forward < 0 else ""
+
     def __iter__(self):
         return self
 

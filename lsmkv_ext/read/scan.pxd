@@ -100,6 +100,9 @@ cdef class Scan(Dependent):
     cdef int reverse(self) except -1                            # in the other direction, from the first item (exclusive)
 
 
+cdef str shortened(bytes key)         # for a repr
+
+
 cdef inline int check_again(Scan scan) except -1:
     """After anything that may have closed it, in a loop that has called `check`."""
     return scan.check() if scan.handle.closed or not scan.open_ else 0

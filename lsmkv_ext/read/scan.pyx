@@ -1,5 +1,5 @@
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -66,6 +66,7 @@ cdef enum:
     FIRST_BYTES = 1600          # of the first chunk's buffer
     OFF_GIL = LARGEST_CHUNK     # chunks from this size on are filled without the GIL
     CHUNK_BYTES = 256 << 10
+    LONGEST_SHOWN = 32          # bytes of a key in a repr
     SKIP_EVERY = 8              # dead entries between attempts to skip
     # where a chunk starts
     FROM_EDGE = 0
@@ -270,6 +271,11 @@ cdef int start_fill(ScanC* s, int direction, int origin, const char* key, size_t
     return more
 
 
+cdef str shortened(bytes key):
+    """For a repr."""
+    return repr(key) if len(key) <= LONGEST_SHOWN else f"{key[:LONGEST_SHOWN]!r}..."
+
+
 @cython.no_gc_clear     # __dealloc__ needs the state; cycles are broken at the owner
 cdef class Scan(Dependent):
     """The base of iterators and cursors: the merge, the bounds and the chunk."""
@@ -438,6 +444,26 @@ cdef class Scan(Dependent):
         """Raises the status, which stays: a step without a new seek raises it again."""
         self.n_items = 0
         return raise_read(self.state, &self.c.st, None)
+
+    def _position(self):
+        """Where it is, for its repr."""
+        return ""
+
+    def __repr__(self):
+        cdef bytes lower = None
+        cdef bytes upper = None
+        cdef bint includes_lower = self.c.lower.inclusive
+        cdef bint includes_upper = self.c.upper.inclusive
+        name = type(self).__name__
+        if self.handle == NULL or self.handle.closed or not self.open_:
+            return f"<lsmkv.{name} (closed)>"
+        if self.c.lower.key != NULL:
+            lower = PyBytes_FromStringAndSize(self.c.lower.key, self.c.lower.n)
+        if self.c.upper.key != NULL:
+            upper = PyBytes_FromStringAndSize(self.c.upper.key, self.c.upper.n)
+        low = "" if lower is None else f" from {shortened(lower)}" if includes_lower else f" after {shortened(lower)}"
+        high = "" if upper is None else f" to {shortened(upper)}" if includes_upper else f" to before {shortened(upper)}"
+        return f"<lsmkv.{name}{low or ' from the first key'}{high or ' to the last'}{self._position()}>"
 
     cdef int check(self) except -1:
         handle_check(self.handle)

@@ -11,6 +11,7 @@
 # ten times as much.
 
 from libc.stdint cimport uint32_t, uint64_t
+from lsmkv_ext.port.latency cimport LATENCY_BUCKETS
 from lsmkv_ext.port.pthread cimport pthread_cond_t, pthread_mutex_t
 from lsmkv_ext.port.status cimport Status
 from lsmkv_ext.values.writer cimport ValueWriter, ValueWriterC
@@ -46,6 +47,7 @@ ctypedef struct LogC:
     int group_size          # threads that one fdatasync serves: decays towards what the last one served
     uint64_t n_syncs        # atomic to read
     uint64_t sync_ns        # atomic to read
+    uint64_t sync_buckets[LATENCY_BUCKETS]      # of the durations; atomic to read
 
 
 cdef inline bint log_has_room(const LogC* log, size_t n) noexcept nogil:

@@ -38,6 +38,7 @@ from lsmkv_ext.port.pthread cimport (
     pthread_mutex_lock,
     pthread_mutex_unlock,
 )
+from lsmkv_ext.port.latency cimport latency_count
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, fail_memory, raise_status, status_clear
 from lsmkv_ext.port.sync_slots cimport SlotLayout, SyncSlot, slot_encode, slot_offset
 from lsmkv_ext.values.writer cimport value_sync
@@ -220,7 +221,7 @@ cdef void await_group(LogC* log) noexcept nogil:
 cdef int sync_once(LogC* log) noexcept nogil:
     """The part of the leader: one fdatasync for every record in the log by then. The mutex is held, but released during the
     fdatasync."""
-    cdef uint64_t end, began
+    cdef uint64_t end, began, ns
     cdef ValueWriterC* values
     cdef int served
     cdef int err = 0
@@ -250,7 +251,9 @@ cdef int sync_once(LogC* log) noexcept nogil:
             store_slot(log, end)
         # Read without the mutex.
         lsm_store64(&log.n_syncs, log.n_syncs + 1)
-        lsm_store64(&log.sync_ns, log.sync_ns + lsm_now_ns() - began)
+        ns = lsm_now_ns() - began
+        lsm_store64(&log.sync_ns, log.sync_ns + ns)
+        latency_count(log.sync_buckets, ns)
     log.leading = False
     pthread_cond_broadcast(&log.sync_done)
     return err

@@ -1,12 +1,15 @@
 """Compaction as a user sees it: compact_range and the shape of the tree."""
 
 import itertools
+import threading
 import time
 
+import pytest
 from databases import TINY, fill, keep_still, names
 
 import lsmkv
 from lsmkv import filenames
+from lsmkv.compaction import watched
 
 
 def test_compaction_drops_what_is_deleted_and_reports_progress(path):
@@ -91,3 +94,71 @@ def test_a_reader_keeps_the_files_it_reads(path):
         del iterator
         db._versions.collect_garbage()
         assert {p for p in names(path) if p.endswith(".sst")} == live
+
+
+def test_progress_is_reported_while_a_step_runs(path, monkeypatch):
+    reported = threading.Event()
+    with lsmkv.open(path) as db:
+        fill(db, 500)
+        db.flush()
+        fill(db, 500)
+        db.flush()
+        run_plan, seen = db._scheduler.running.run_plan, []
+
+        def held(plan, job):
+            assert reported.wait(60), "nothing was reported meanwhile"
+            return run_plan(plan, job)
+
+        def progress(done, total):
+            seen.append((done, total))
+            reported.set()
+
+        monkeypatch.setattr(db._scheduler.running, "run_plan", held)
+        db.compact_range(progress=progress)
+        total = seen[0][1]
+        assert seen[0] == (0, total) and seen[-1] == (total, total)
+        assert seen == sorted(seen)
+        assert len(db.tables()) == 1
+
+
+def test_an_error_of_progress_ends_the_call_and_not_the_step(path, monkeypatch):
+    """The step may have begun; it leaves nothing claimed."""
+    entered, leave = threading.Event(), threading.Event()
+    with lsmkv.open(path) as db:
+        fill(db, 500)
+        db.flush()
+        fill(db, 500)
+        db.flush()
+        run_plan = db._scheduler.running.run_plan
+
+        def held(plan, job):
+            entered.set()
+            leave.wait(60)
+            return run_plan(plan, job)
+
+        def fail(done, total):
+            assert entered.wait(60)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(db._scheduler.running, "run_plan", held)
+        with pytest.raises(ZeroDivisionError):
+            db.compact_range(progress=fail)
+        leave.set()
+        db._scheduler.wait_idle()
+        assert db._work.claims.running == [] and db._work.claims.suspended == 0
+        assert len(db.tables()) == 1
+
+
+def test_without_a_thread_a_compaction_with_progress_goes_on(path, monkeypatch):
+    def no_thread(thread):
+        raise RuntimeError("can't start new thread")
+
+    with lsmkv.open(path) as db:
+        fill(db, 500)
+        db.flush()
+        fill(db, 500)
+        db.flush()
+        monkeypatch.setattr(watched, "start_thread", no_thread)
+        seen = []
+        db.compact_range(progress=lambda done, total: seen.append((done, total)))
+        assert seen[-1][0] == seen[-1][1]

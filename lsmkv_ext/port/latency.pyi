@@ -1,0 +1,1 @@
+BOUNDS: tuple[float, ...]
