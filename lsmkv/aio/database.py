@@ -299,6 +299,10 @@ class DB(Calls):
         """As `lsmkv.DB.refresh`."""
         return await self._pool.run(self._store.refresh)
 
+    async def refresh_every(self, seconds: float | None) -> None:
+        """As `lsmkv.DB.refresh_every`."""
+        await self._pool.run(self._store.refresh_every, seconds)
+
     def on(self, kind: str, listener: Listener) -> Callable[[], None]:
         """As `lsmkv.DB.on`. Listeners run in a thread of the database, not in the loop."""
         return self._store.on(kind, listener)

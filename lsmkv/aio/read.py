@@ -51,7 +51,8 @@ class Reads:
                 if self._pool.gives_way():
                     await asyncio.sleep(0)
                 return value
-        return await self._pool.run(self._reader.get, key, default, fill_cache=fill_cache, expect=expect, copy=copy)
+        read: Callable[..., Any] = self._reader.get
+        return await self._pool.run(read, key, default, fill_cache=fill_cache, expect=expect, copy=copy)
 
     async def contains(self, key: Key) -> bool:
         """Return whether the key is there, as `key in db` does."""

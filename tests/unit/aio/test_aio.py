@@ -405,6 +405,7 @@ def test_maintenance(path, tmp_path):
         async with lsmkv.aio.open(tmp_path / "copy", "r") as copy:
             assert copy.readonly and await copy.get(b"x") == b"1"
             await copy.refresh()
+            await copy.refresh_every(3600)
 
     run(path, test)
 
