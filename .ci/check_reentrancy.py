@@ -23,6 +23,7 @@ GUARDED = (
     *("reader.pyx", "store.pyx", "engine.pyx", "large_write.pyx", "read/scan.pyx", "read/iterator.pyx"),
     *("read/cursor.pyx", "read/explain.pyx", "table/sst_reader.pyx", "table/sst_writer.pyx"),
     *("updates.pyx", "transaction.pyx", "nonblocking.pyx"),
+    *("columns/scan.pyx", "columns/lookup.pyx", "columns/write.pyx"),
 )
 # They raise where the state is gone.
 CHECKS = {

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from lsmkv.stats.introspect import Explain
     from lsmkv.stats.metrics import Stats
     from lsmkv.stats.tables import TableInfo
+    from lsmkv_ext.arrow.array import ArrowColumn
+    from lsmkv_ext.columns.scan import ArrowScan
     from lsmkv_ext.filter.bloom import BlockedBloom
     from lsmkv_ext.filter.counting import CountingBloom
     from lsmkv_ext.filter.fuse_filter import FuseFilter
@@ -67,6 +69,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DB",
+    "ArrowColumn",
+    "ArrowScan",
     "Backup",
     "BlockedBloom",
     "BuiltPartition",
@@ -121,6 +125,8 @@ __all__ = [
 
 # Imported at their first use: opening a database needs none of them, and they take longer to import than it does.
 _LAZY = {
+    "ArrowColumn": "lsmkv_ext.arrow.array",
+    "ArrowScan": "lsmkv_ext.columns.scan",
     "Backup": "lsmkv.repository.version",
     "BlockedBloom": "lsmkv_ext.filter.bloom",
     "BuiltPartition": "lsmkv.bulk",

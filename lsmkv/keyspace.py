@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lsmkv import ingest, keyspace_changes, notebook
 from lsmkv import stats as statistics
+from lsmkv.columns import ColumnWrites
 from lsmkv.compaction.filter_rebuild import FilterRebuild
 from lsmkv.compaction.manual import ManualWork, Progress
 from lsmkv.compaction.tree_work import TreeWork
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class KeyspaceCalls(UpdatingStore, OrderedMapping, MutableMapping[bytes, bytes]):
+class KeyspaceCalls(UpdatingStore, ColumnWrites, OrderedMapping, MutableMapping[bytes, bytes]):
     """The calls on one keyspace."""
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lsmkv.columns import ColumnReads
 from lsmkv.mapping import Key, OrderedMapping
 from lsmkv.prefixed import PrefixedDB
 from lsmkv_ext.reader import Reader, SnapshotBase
@@ -16,7 +17,7 @@ def place(store: Any) -> str:
     return repr(store.path) if name is None else f"{name!r} of {store.path!r}"
 
 
-class Snapshot(SnapshotBase, OrderedMapping, Mapping[bytes, bytes]):
+class Snapshot(SnapshotBase, ColumnReads, OrderedMapping, Mapping[bytes, bytes]):
     """The database at one moment, as a read-only mapping. `db.snapshot()` returns it.
 
     It keeps the files it reads on disk until it is closed or collected.

@@ -182,6 +182,24 @@ ctypedef struct BatchC:
 cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value, size_t vlen,
                    uint64_t expiry) except -1
 
+# Makes room for `count` more operations of n bytes in all. A batch that must grow grows to `capacity` bytes or the limit.
+cdef int batch_reserve(BatchC* b, uint32_t count, size_t n, size_t capacity) except -1
+cdef void batch_clear(BatchC* b) noexcept           # keeps the memory
+
+
+cdef inline void batch_add_reserved(BatchC* b, uint32_t keyspace, int op, const char* key, size_t klen, const char* value,
+                                    size_t vlen, uint64_t expiry) noexcept nogil:
+    """As batch_add, after batch_reserve."""
+    cdef char* p = b.data + b.used
+    b.used += op_encode(p, op, keyspace, key, klen, value, vlen, expiry) - p
+    b.count += 1
+    b.deletes += (op & ~OP_POINTER) != OP_PUT
+    b.keyspaces |= keyspace != 0
+    b.expiries |= expiry != 0
+    if vlen > b.largest and op != OP_DELETE_RANGE:
+        b.largest = vlen
+
+
 cdef int refuse_key(object key, Py_ssize_t n) except -1
 cdef bytes checked_key(object key)          # as bytes, of a valid length. May run Python code
 cdef int refuse_value(Py_ssize_t n) except -1

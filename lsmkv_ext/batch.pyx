@@ -79,8 +79,7 @@ cdef int refuse_sync() except -1:
     raise OptionError("this database has no log to sync (wal=None): flush() or sync() makes its writes durable")
 
 
-cdef int make_room(BatchC* b, uint32_t count, size_t n, size_t capacity) except -1:
-    """Makes room for `count` more operations of n bytes in all. A batch that must grow grows to `capacity` bytes or the limit."""
+cdef int batch_reserve(BatchC* b, uint32_t count, size_t n, size_t capacity) except -1:
     cdef char* grown
     check_idle(b)
     if count > MAX_BATCH_COUNT - b.count or n > MAX_BATCH_BYTES - b.used:
@@ -99,16 +98,18 @@ cdef int batch_add(BatchC* b, uint32_t keyspace, int op, const char* key, size_t
                    size_t vlen, uint64_t expiry) except -1:
     cdef size_t n = op_size(op, keyspace, klen, vlen, expiry)
     if b.writers or b.count == MAX_BATCH_COUNT or b.capacity - b.used < n:
-        make_room(b, 1, n, b.capacity * 2 + n + 256)
-    op_encode(b.data + b.used, op, keyspace, key, klen, value, vlen, expiry)
-    b.used += n
-    b.count += 1
-    b.deletes += (op & ~OP_POINTER) != OP_PUT
-    b.keyspaces |= keyspace != 0
-    b.expiries |= expiry != 0
-    if vlen > b.largest and op != OP_DELETE_RANGE:
-        b.largest = vlen
+        batch_reserve(b, 1, n, b.capacity * 2 + n + 256)
+    batch_add_reserved(b, keyspace, op, key, klen, value, vlen, expiry)
     return 0
+
+
+cdef void batch_clear(BatchC* b) noexcept:
+    b.used = 0
+    b.count = 0
+    b.deletes = 0
+    b.keyspaces = False
+    b.expiries = False
+    b.largest = 0
 
 
 cdef int add_objects(BatchC* b, uint32_t keyspace, int op, object key, object value, uint64_t expiry) except -1:
@@ -255,12 +256,7 @@ cdef class WriteBatch:
         >>> batch.clear()
         """
         check_idle(&self.b)
-        self.b.used = 0
-        self.b.count = 0
-        self.b.deletes = 0
-        self.b.keyspaces = False
-        self.b.expiries = False
-        self.b.largest = 0
+        batch_clear(&self.b)
 
     def append(self, WriteBatch other not None):
         """Add the operations of another batch behind these.
@@ -273,7 +269,7 @@ cdef class WriteBatch:
         check_open(self)
         if other.b.keyspaces:
             join_database(self, other.handle)
-        make_room(&self.b, other.b.count, n, self.b.used + n)
+        batch_reserve(&self.b, other.b.count, n, self.b.used + n)
         if n == 0:
             return
         memcpy(self.b.data + self.b.used, other.b.data, n)

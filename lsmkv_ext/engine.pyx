@@ -58,28 +58,55 @@ cdef extern from *:
 cdef enum:
     SLEEP_NS = 1000000          # owed delay is slept from a millisecond on,
     LONGEST_SLEEP_NS = 10 * SLEEP_NS    # at most so much at a time
+    GROUP = 16                  # inserts of a batch whose cache misses overlap
 
 
 # --- batches (nogil) ----------------------------------------------------------------------------------------------------
+
+ctypedef struct Insert:
+    Operation op
+    MemC* memtable              # borrowed
+    uint64_t hash
+
+
+cdef const char* next_inserts(OpCursor* ops, const MemSlots* slots, MemSlot** slot, uint64_t seed, Insert* group,
+                              int* n) noexcept nogil:
+    """Decodes up to GROUP operations and prefetches where they go. Returns NULL or what is wrong with the payload."""
+    cdef Insert* each
+    cdef const char* problem
+    n[0] = 0
+    while n[0] < GROUP and ops.left:
+        each = &group[n[0]]
+        problem = ops_next(ops, &each.op)
+        if problem != NULL:
+            return problem
+        if each.op.keyspace != slot[0].keyspace:
+            slot[0] = slots_find(slots, each.op.keyspace)
+        each.memtable = slot[0].memtable
+        each.hash = xxh3(each.op.key, each.op.klen, seed)
+        mem_prefetch(each.memtable, each.hash)
+        n[0] += 1
+    return NULL
+
 
 cdef int insert_operations(const MemSlots* slots, const char* payload, size_t n, uint32_t count, uint64_t seq,
                            uint64_t seed, uint64_t* grown, Status* st) noexcept nogil:
     """Inserts into the memtables. Every keyspace in the payload exists. `grown` gets the bytes that they grew by."""
     cdef OpCursor ops
-    cdef Operation op
+    cdef Insert group[GROUP]
+    cdef MemC* m
     cdef MemSlot* slot = slots.items
     cdef uint64_t before
+    cdef int i, taken
     cdef const char* problem = ops_begin(&ops, payload, n, count, seq, ANY_OPERATION)
     while problem == NULL and ops.left:
-        problem = ops_next(&ops, &op)
-        if problem != NULL:
-            break
-        if op.keyspace != slot.keyspace:
-            slot = slots_find(slots, op.keyspace)
-        before = slot.memtable.used
-        if mem_apply(slot.memtable, &op, seed) != 0:
-            return fail_memory(st, b"memtable")
-        grown[0] += slot.memtable.used - before
+        problem = next_inserts(&ops, slots, &slot, seed, group, &taken)
+        for i in range(taken):
+            m = group[i].memtable
+            before = m.used
+            if mem_apply(m, &group[i].op, group[i].hash) != 0:
+                return fail_memory(st, b"memtable")
+            grown[0] += m.used - before
     return ST_OK if problem == NULL else fail_corrupt(st, problem, 0, 0)
 
 

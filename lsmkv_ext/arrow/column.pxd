@@ -13,6 +13,7 @@ cdef enum:                        # ColumnC.layout
     COLUMN_OFFSETS32 = 2          # row i is data[offsets[i]:offsets[i + 1]]
     COLUMN_OFFSETS64 = 3
     COLUMN_VIEWS = 4              # 16 bytes per row: the bytes themselves, or where they are in `blobs`
+    COLUMN_OBJECTS = 5            # pointers to bytes objects, which somebody keeps alive
 
 cdef enum:                        # what column_rows found
     ROWS_OK = 0
@@ -29,7 +30,7 @@ ctypedef struct ColumnC:
     int64_t data_size             # of COLUMN_OFFSETS; as large as can be if unknown
     const uint8_t* validity       # a bit per row, or NULL: no nulls
     const char* data              # never NULL
-    const void* offsets           # or views
+    const void* offsets           # or views, or objects
     const char** blobs
     const int64_t* blob_sizes
     int64_t n_blobs

@@ -3,6 +3,12 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, strcmp, strncmp
 
+cdef extern from "Python.h" nogil:
+    ctypedef struct PyObject
+    # Of an immutable object, so neither needs the GIL.
+    char* PyBytes_AS_STRING(PyObject* o) noexcept
+    Py_ssize_t PyBytes_GET_SIZE(PyObject* o) noexcept
+
 cdef const char* _NOTHING = ""
 
 cdef enum:
@@ -55,6 +61,10 @@ cdef inline int _row(const ColumnC* c, int64_t i, const char** p, size_t* n) noe
         return _offset_row(c, (<const int64_t*>c.offsets)[i], (<const int64_t*>c.offsets)[i + 1], p, n)
     if c.layout == COLUMN_VIEWS:
         return _view_row(c, i, p, n)
+    if c.layout == COLUMN_OBJECTS:
+        p[0] = PyBytes_AS_STRING((<PyObject**>c.offsets)[i])
+        n[0] = <size_t>PyBytes_GET_SIZE((<PyObject**>c.offsets)[i])
+        return ROWS_OK
     p[0] = c.data + i * c.stride
     n[0] = _unpadded(p[0], c.width) if c.layout == COLUMN_PADDED else <size_t>c.width
     return ROWS_OK

@@ -6,6 +6,7 @@
 #
 # A source is an object with __arrow_c_stream__ or __arrow_c_array__; a numpy array of dtype S or V, or of uint8 and two
 # dimensions; or a pair of buffers (data, offsets). Several columns come as a struct: a table or a record batch.
+# open_rows also takes an iterable of bytes-like objects, which is one column.
 #
 # A ColumnReader belongs to one call and one thread. It owns what it has taken out of the capsules and releases each structure
 # once, also after an error.
@@ -27,13 +28,16 @@ cdef class ColumnReader:
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef Py_buffer views[2]       # owned if `obj` is set
+    cdef list objects             # rows of COLUMN_OBJECTS, ours alone
     cdef bint pending             # a chunk that next has not returned yet
     cdef bint next(self) except -1
     cdef int _take_stream(self, object source) except -1
     cdef int _take_array(self, object source) except -1
     cdef int _take_numpy(self, object source) except -1
     cdef int _take_pair(self, object data, object offsets) except -1
+    cdef int _take_objects(self, object source) except -1
     cdef int _take_schema(self) except -1
     cdef int _take_chunk(self) except -1
 
 cdef ColumnReader open_columns(object source, int n_columns)
+cdef ColumnReader open_rows(object source)

@@ -8,12 +8,15 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
+from cpython.bytes cimport PyBytes_CheckExact
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memset, strcmp
 
 from lsmkv_ext.arrow.column cimport (
     COLUMN_FIXED,
+    COLUMN_OBJECTS,
     COLUMN_OFFSETS32,
     COLUMN_OFFSETS64,
     COLUMN_PADDED,
@@ -24,7 +27,12 @@ from lsmkv_ext.arrow.column cimport (
     rows_refuse,
 )
 
+from lsmkv_ext.port.bytes_like cimport as_bytes
+
 import os
+
+cdef extern from "Python.h":
+    void** PySequence_Fast_ITEMS(object o)
 
 cdef const char* _NOTHING = ""
 
@@ -67,6 +75,8 @@ cdef void _drop_array(ArrowArray* array) noexcept:
 cdef int _stream_failed(ArrowStream* stream, int code) except -1:
     cdef const char* text = stream.get_last_error(stream) if stream.get_last_error != NULL else NULL
     reason = (<bytes>text).decode("utf-8", "replace") if text != NULL else os.strerror(code)
+    if code == ENOMEM:
+        raise MemoryError(f"the Arrow stream failed: {reason}")
     raise ValueError(f"the Arrow stream failed: {reason}")
 
 
@@ -214,6 +224,21 @@ cdef class ColumnReader:
         self.pending = True
         return 0
 
+    cdef int _take_objects(self, object source) except -1:
+        cdef ColumnC* c = &self.columns[0]
+        cdef list objects = list(source)
+        cdef Py_ssize_t i
+        for i in range(len(objects)):
+            if not PyBytes_CheckExact(objects[i]):
+                objects[i] = as_bytes(objects[i])
+        self.objects = objects
+        c.layout = COLUMN_OBJECTS
+        c.data = _NOTHING
+        c.offsets = PySequence_Fast_ITEMS(objects)
+        self.length = c.length = len(objects)
+        self.pending = True
+        return 0
+
 
 # --- sources -------------------------------------------------------------------------------------------------------
 
@@ -241,6 +266,18 @@ cdef ColumnReader open_columns(object source, int n_columns):
         reader._take_numpy(source)
     else:
         return None
+    return reader
+
+
+cdef ColumnReader open_rows(object source):
+    """A reader of one column or of an iterable. TypeError or ValueError if it is neither."""
+    cdef ColumnReader reader
+    if isinstance(source, (str, bytes, bytearray)):
+        raise TypeError(f"rows are a column or a sequence of bytes, not one {type(source).__name__}")
+    reader = open_columns(source, 1)
+    if reader is None:
+        reader = ColumnReader(1)
+        reader._take_objects(source)
     return reader
 
 

@@ -76,7 +76,7 @@ cdef int apply_next(LogFile* file, OpCursor* ops, const MemSlots* slots, uint64_
     if op.op == OP_PUT and op.vlen >= READ_WINDOW:
         failed = insert_large(file, slot.memtable, &op, hash_seed)
     else:
-        failed = mem_apply(slot.memtable, &op, hash_seed)
+        failed = mem_apply(slot.memtable, &op, xxh3(op.key, op.klen, hash_seed))
     weight[0] += mem_weight(slot.memtable)
     return fail_memory(st, b"memtable") if failed else ST_OK
 

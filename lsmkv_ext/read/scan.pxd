@@ -8,6 +8,7 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t, uint64_t
+from lsmkv_ext.block.memory cimport Entry
 from lsmkv_ext.memtable.order cimport MemOrder
 from lsmkv_ext.port.handle cimport Dependent
 from lsmkv_ext.port.status cimport Status
@@ -17,6 +18,11 @@ from lsmkv_ext.read.merge cimport MergeC
 from lsmkv_ext.read.read_state cimport ReadState, ReadStateC
 from lsmkv_ext.read.tombstones cimport Fragments
 from lsmkv_ext.table.reader cimport ReadContext, TableC
+
+cdef enum:                      # where a chunk starts
+    FROM_EDGE = 0
+    FROM_KEY = 1
+    CONTINUE = 2
 
 cdef enum:
     POINTER_ITEM = 0x80000000   # above the size of any value
@@ -57,6 +63,13 @@ ctypedef struct ScanC:          # what filling a chunk needs
     Chunk chunk
     int chunk_limit             # most items of the next chunk
 
+# For a subclass that takes entries elsewhere than into the chunk. It counts them in chunk.n, steps with merge_next, and ends with
+# run_end.
+# Begins a fill with an empty chunk, and seeks unless it continues. ST_OK, or st.code.
+cdef int scan_start(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil
+# The current entry, if it is live, or the next one that is. NULL beyond the bound, and after a failure: then st says so.
+cdef Entry* scan_entry(ScanC* s) noexcept nogil
+
 
 cdef class Scan(Dependent):
     cdef ScanC c
@@ -91,8 +104,10 @@ cdef class Scan(Dependent):
     cdef int check(self) except -1
     cdef int make_room(self) except -1
     cdef int refill(self, int direction, int origin, const char* key, size_t klen, bint inclusive) except -1
+    # After a fill, with the GIL: passes on what it found, and its counters.
+    cdef int record_dead(self) noexcept
     cdef int add_counters(self, bint seeking) noexcept
-    # Each replaces the chunk, which is empty if nothing follows in that direction.
+    # Each calls `refill`, which replaces the chunk, which is empty if nothing follows in that direction.
     cdef int from_bound(self, int direction) except -1          # the first chunk of the range in that direction
     # From `key` on (>= forward; <= or < backward), but never from outside the bounds.
     cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1

@@ -68,10 +68,6 @@ cdef enum:
     CHUNK_BYTES = 256 << 10
     LONGEST_SHOWN = 32          # bytes of a key in a repr
     SKIP_EVERY = 8              # dead entries between attempts to skip
-    # where a chunk starts
-    FROM_EDGE = 0
-    FROM_KEY = 1
-    CONTINUE = 2
 
 
 cdef int bound_set(Bound* bound, bytes key, bint inclusive) except -1:
@@ -220,8 +216,7 @@ cdef int pass_dead(ScanC* s, const Entry* e) noexcept nogil:
     return merge_skip_to(&s.merge, r.start, r.start_len, r.seq)
 
 
-cdef int fill_chunk(ScanC* s) noexcept nogil:
-    """Adds entries until the chunk is full or the bound is reached. Returns 1 if more may follow, 0 at the end, -1 on error."""
+cdef inline Entry* live_entry(ScanC* s) noexcept nogil:
     cdef Entry* e
     cdef int direction = s.merge.direction
     cdef const Bound* limit = &s.upper if direction > 0 else &s.lower
@@ -229,11 +224,24 @@ cdef int fill_chunk(ScanC* s) noexcept nogil:
     while True:
         e = merge_entry(&s.merge)
         if e == NULL or not within(limit, e, direction):
-            return 0
-        if (e.kind and has_ended(s, e)) or range_covers(s, e, &r):
-            if pass_dead(s, e) != ST_OK:
-                return -1
-            continue
+            return NULL
+        if not ((e.kind and has_ended(s, e)) or range_covers(s, e, &r)):
+            return e
+        if pass_dead(s, e) != ST_OK:
+            return NULL
+
+
+cdef Entry* scan_entry(ScanC* s) noexcept nogil:
+    return live_entry(s)
+
+
+cdef int fill_chunk(ScanC* s) noexcept nogil:
+    """Adds entries until the chunk is full or the bound is reached. Returns 1 if more may follow, 0 at the end, -1 on error."""
+    cdef Entry* e
+    while True:
+        e = live_entry(s)
+        if e == NULL:
+            return -1 if s.st.code != ST_OK else 0
         if s.chunk.n >= s.chunk_limit or (s.chunk.used >= CHUNK_BYTES and s.chunk.n):
             return 1
         if append_item(s, e) != ST_OK or merge_next(&s.merge) != ST_OK:
@@ -255,16 +263,20 @@ cdef int seek_live(ScanC* s, int direction, int origin, const char* key, size_t 
     return merge_seek(&s.merge, key, klen) if direction > 0 else merge_seek_before(&s.merge, key, klen, inclusive)
 
 
-cdef int start_fill(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil:
-    cdef int code = ST_OK, more
+cdef int scan_start(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil:
     s.chunk.used = 0
     s.chunk.n = 0
     if origin == FROM_EDGE and direction > 0:
         key = b""       # the smallest key
     run_begin(&s.run, direction, key, klen, inclusive)
-    if origin != CONTINUE:
-        code = seek_live(s, direction, origin, key, klen, inclusive)
-    if code != ST_OK:
+    if origin == CONTINUE:
+        return ST_OK
+    return seek_live(s, direction, origin, key, klen, inclusive)
+
+
+cdef int start_fill(ScanC* s, int direction, int origin, const char* key, size_t klen, bint inclusive) noexcept nogil:
+    cdef int more
+    if scan_start(s, direction, origin, key, klen, inclusive) != ST_OK:
         return -1
     more = fill_chunk(s)
     run_end(&s.run)
@@ -545,8 +557,7 @@ cdef class Scan(Dependent):
             more = start_fill(&self.c, direction, origin, key, klen, inclusive)
         self.busy = False
         self.handle.inflight -= 1
-        if self.c.run.longest:
-            self.state.spans.record_span(&self.c.run, self.state.c.memtables[0])
+        self.record_dead()
         # Entries before a failure are returned first; next_chunk raises it afterwards.
         self.live = more != 0
         if more < 0 and self.c.chunk.n == 0:
@@ -557,6 +568,11 @@ cdef class Scan(Dependent):
         if self.c.chunk_limit < SMALL_CHUNK or (self.fetched >= SHORT_SCAN and self.c.chunk_limit < LARGEST_CHUNK):
             self.c.chunk_limit *= 2
         return self.add_counters(origin != CONTINUE)
+
+    cdef int record_dead(self) noexcept:
+        if self.c.run.longest:
+            self.state.spans.record_span(&self.c.run, self.state.c.memtables[0])
+        return 0
 
     cdef int add_counters(self, bint seeking) noexcept:
         """Adds the counters of the last fill to the database's."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import lsmkv
 from lsmkv.compaction import automatic
 from lsmkv.recovery import open_writer
+from lsmkv_ext.arrow.reader import column_list
 
 from .allocfault import CONTROLS
 from .expiries import LONG, PAST
@@ -272,6 +273,47 @@ class ZstdReads(Reads):
     }
 
 
+class Columns(Scenario):
+    """Whole columns in and out, without a library: scans are read and written by the data plane."""
+
+    options: ClassVar[dict[str, Any]] = {**QUIET, "large_value_threshold": 1000}
+
+    def setup(self) -> None:
+        super().setup()
+        self.write(3)
+        self.large = {b"large%d" % i: b"%d" % i * 2000 for i in range(3)}
+        self.db.put_many(self.large, self.large.values())
+        self.model.update(self.large)
+        items = sorted(self.model.items())
+        keys = [key for key, _ in items[::5]]
+        other = {b"column%03d" % i: b"v%d" % i * 20 for i in range(300)}
+        copy = {b"copy": b"1", **{b"copy%d" % i: b"x" * 700 for i in range(30)}}
+        self.source = lsmkv.open(self.folder / "source", **QUIET)
+        self.source.put_many(copy, copy.values())
+        self.source.write_arrow(self.source.scan_arrow())  # imports the calls
+        self.source.multi_get_arrow([])
+        self.steps = [
+            Step(partial(self.look, "a scan", self.scan, [value for _, value in items])),
+            Step(
+                partial(self.look, "a column of values", partial(self.look_up, keys), [self.model[key] for key in keys])
+            ),
+            Step(partial(self.db.put_many, list(other), list(other.values())), other),
+            Step(partial(self.db.write_arrow, self.source.scan_arrow(batch_rows=9)), copy),
+        ]
+
+    def scan(self) -> list[bytes]:
+        return column_list(self.db.scan_arrow(columns=["value"], batch_rows=50))
+
+    def look_up(self, keys: list[bytes]) -> list[bytes | None]:
+        return column_list(self.db.multi_get_arrow(keys), True)
+
+    def look(self, what: str, read: Callable[[], object], wanted: object) -> None:
+        self.expect(what, read(), wanted)
+
+    def check_rest(self) -> None:
+        self.source.close()
+
+
 class ReadOnly(Scenario):
     """A second handle opens, reads, moves on and closes."""
 
@@ -408,6 +450,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "checkpoint": Checkpoint,
     "reads": Reads,
     "reads, zstd": ZstdReads,
+    "columns": Columns,
     "read-only": ReadOnly,
     "close": Close,
     "expiry": Expiry,

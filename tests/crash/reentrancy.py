@@ -19,13 +19,14 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import lsmkv
 from lsmkv.prefixed import PrefixedBatch, PrefixedDB, PrefixedIterator, PrefixedSnapshot
+from lsmkv_ext.arrow.reader import column_list
 
 from .reentrancy_cache import CALLS as CACHE_CALLS
 from .reentrancy_cache import open_cache
@@ -46,6 +47,8 @@ CLASSES: dict[str, type] = {
     "WriteBatch": lsmkv.WriteBatch,
     "Iterator": lsmkv.Iterator,
     "Cursor": lsmkv.Cursor,
+    "ArrowScan": lsmkv.ArrowScan,
+    "ArrowColumn": lsmkv.ArrowColumn,
     "SSTWriter": lsmkv.SSTWriter,
     "SSTReader": lsmkv.SSTReader,
     "BlockedBloom": lsmkv.BlockedBloom,
@@ -652,6 +655,75 @@ def _uncertain(expected: Expected) -> Iterator[None]:
         raise InterruptedError
 
 
+class Rows:
+    """A table of keys and values that acts while it is asked for its rows."""
+
+    def __init__(self, trial: Trial, columns: Sequence[str] = ("key", "value")) -> None:
+        self.trial, self.columns = trial, columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        import pyarrow
+
+        schema = pyarrow.schema({name: pyarrow.binary() for name in self.columns})
+        return pyarrow.RecordBatchReader.from_batches(schema, self.batches(schema)).__arrow_c_stream__()
+
+    def batches(self, schema: Any) -> Iterator[Any]:
+        import pyarrow
+
+        for n in range(0, len(KEYS), 50):
+            self.trial.act()
+            yield pyarrow.record_batch(dict.fromkeys(self.columns, KEYS[n : n + 50]), schema=schema)
+
+
+# What a write of Rows may leave: some batches or all.
+def _some_rows(call: Call) -> Call:
+    def run(target: Any, t: Trial) -> None:
+        with suppress(InterruptedError), t.expected_of(target).writing({key: key for key in KEYS}):
+            call(target, t)
+            raise InterruptedError
+
+    return run
+
+
+def _listed(scan: lsmkv.ArrowScan) -> list[bytes]:
+    """The rows of a scan of one column, read by the data plane."""
+    return column_list(scan)
+
+
+# Of whole columns.
+COLUMN_READS: dict[str, tuple[Call, str]] = {
+    "scan_arrow": (
+        lambda d, t: _listed(
+            d.scan_arrow(
+                start=t.key(KEYS[1]),
+                stop=t.key(KEYS[-1]),
+                prefix=t.key(b"k"),
+                reverse=t.flag(False),
+                columns=t.each(["value"]),
+                batch_rows=t.number(20),
+            )
+        ),
+        "buffer bool iterable index",
+    ),
+    "multi_get_arrow": (
+        lambda d, t: [
+            column_list(d.multi_get_arrow(t.each([t.key(key) for key in KEYS[::9]])), True),
+            column_list(d.multi_get_arrow(Rows(t, ["key"])), True),
+        ],
+        "buffer iterable",
+    ),
+}
+COLUMN_WRITES: dict[str, tuple[Call, str]] = {
+    "write_arrow": (
+        _some_rows(lambda d, t: d.write_arrow(Rows(t), sync=t.flag(False), **t.expiry())),
+        "bool float timedelta datetime",
+    ),
+    "put_many": (
+        _some_rows(lambda d, t: d.put_many(t.each(KEYS), Rows(t, ["value"]), sync=t.flag(False), **t.expiry())),
+        "bool float iterable timedelta datetime",
+    ),
+}
+
 # Of everything that reads in key order.
 READS: dict[str, tuple[Call, str]] = {
     "get": (lambda d, t: d.get(t.key(KEYS[3]), fill_cache=t.flag(True)), "buffer bool"),
@@ -753,7 +825,9 @@ def _in_transaction(db: Any, t: Trial) -> None:
 # Of a database and of a keyspace.
 SPACE: dict[str, tuple[Call, str]] = {
     **READS,
+    **COLUMN_READS,
     **WRITES,
+    **COLUMN_WRITES,
     "approximate_len": (lambda d, t: d.approximate_len(), ""),
     "tables": (lambda d, t: d.tables(), ""),
     "split_points": (lambda d, t: d.split_points(t.number(3)), "index"),
@@ -830,6 +904,7 @@ _simple(
     lambda t: t.db.snapshot(),
     {
         **READS,
+        **COLUMN_READS,
         "__enter__": (lambda s, t: s.__enter__(), ""),
         "__exit__": (lambda s, t: s.__exit__(None, None, None), ""),
         "__init__": (lambda s, t: s.__init__(t.db), ""),
@@ -935,6 +1010,27 @@ _simple(
 )
 
 
+_simple(
+    "ArrowScan",
+    lambda t: t.db.scan_arrow(columns=["value"], batch_rows=20, reverse=t.rng.random() < 0.3),
+    {
+        **{name: MOVES[name] for name in ("close", "__enter__", "__exit__")},
+        "__arrow_c_stream__": (lambda s, t: [_listed(s), _listed(s)], ""),
+        "__arrow_c_schema__": (lambda s, t: s.__arrow_c_schema__(), ""),
+    },
+)
+_simple(
+    "ArrowColumn",
+    lambda t: t.db.multi_get_arrow(KEYS[::9]),
+    {
+        "__arrow_c_array__": (lambda c, t: column_list(c, True), ""),
+        "__arrow_c_schema__": (lambda c, t: c.__arrow_c_schema__(), ""),
+        "__len__": (lambda c, t: len(c), ""),
+        "null_count": (lambda c, t: c.null_count, ""),
+    },
+)
+
+
 def _then_write(call: Call) -> Call:
     """Fills a batch, then writes it. What it holds by then, an action may have changed."""
 
@@ -966,26 +1062,6 @@ BATCHED: dict[str, tuple[Call, str]] = {
 }
 _simple("WriteBatch", lambda t: t.db.write_batch(), BATCHED)
 _simple("PrefixedBatch", lambda t: t.db.prefixed_db(b"").write_batch(), BATCHED)
-
-
-class Rows:
-    """A table of keys and values that acts while it is asked for its rows."""
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        import pyarrow
-
-        schema = pyarrow.schema({"key": pyarrow.binary(), "value": pyarrow.binary()})
-        return pyarrow.RecordBatchReader.from_batches(schema, self.batches(schema)).__arrow_c_stream__()
-
-    def batches(self, schema: Any) -> Iterator[Any]:
-        import pyarrow
-
-        for n in range(0, len(KEYS), 50):
-            self.trial.act()
-            yield pyarrow.record_batch({"key": KEYS[n : n + 50], "value": KEYS[n : n + 50]}, schema=schema)
 
 
 def _new_table(t: Trial) -> lsmkv.SSTWriter:
