@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from xml.etree import ElementTree
 import pytest
 from benchrunner import run_cli
 
+from lsmkv_bench.native.latency import Histogram
 from lsmkv_bench.report.figure import ratio_figure
+from lsmkv_bench.report.plot import charts
 from lsmkv_bench.report.results import Results
+from lsmkv_bench.report.summary import LATENCIES
 from lsmkv_bench.settings import Settings
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,11 +69,35 @@ def test_slim_json_can_be_loaded(tmp_path: Path) -> None:
     assert "fillrandom" in run_cli("--load", str(slim)).stdout
 
 
-def test_plot(tmp_path: Path) -> None:
+def result_of(workload: str, engine: str, **more: object) -> dict[str, object]:
+    return {"workload": workload, "engine": engine, "run": 0, "repeat": 0, "micros_per_op": 1.5, **more}
+
+
+def results_of(*results: dict[str, object]) -> Results:
+    names = tuple(dict.fromkeys(str(result["engine"]) for result in results))
+    return Results(Settings(engines=names), list(results), dict.fromkeys(names, "1"))
+
+
+def test_a_plot_has_only_charts_with_something_to_show() -> None:
+    long_run = {"series": [(0.1, 1000), (0.2, 3000), (0.3, 4000)]}
+    recorded = {"latency": {"histogram": Histogram().to_dict()} | dict.fromkeys(LATENCIES, 1.0)}
+
+    def shown(*results: dict[str, object]) -> list[str]:
+        return [chart.__name__ for chart in charts(results_of(*results))]
+
+    assert shown(result_of("readseq", "dict")) == ["_bars"]
+    assert shown(result_of("readseq", "dict", series=[(0.1, 1000)])) == ["_bars"]
+    assert shown(result_of("readseq", "dict", **long_run)) == ["_bars", "_throughput"]
+    assert shown(result_of("readrandom", "dict", **recorded)) == ["_bars", "_latency"]
+
+
+@pytest.mark.parametrize("engines", ["dict", "lsmkv,dict"])
+def test_plot(tmp_path: Path, engines: str) -> None:
     pytest.importorskip("matplotlib")
-    path = tmp_path / "out.png"
-    run_cli("--num=500", "--engines=dict", "--benchmarks=fillrandom,readrandom", "--plot", str(path))
-    assert path.read_bytes().startswith(b"\x89PNG")
+    path = tmp_path / "plot.png"
+    run_cli("--num=500", f"--engines={engines}", "--benchmarks=fillrandom,readrandom", "--plot", str(path))
+    width, height = struct.unpack(">II", path.read_bytes()[16:24])
+    assert width == 1080 and 500 < height < 1000, "two charts: bars and latencies"
 
 
 def figure_of(micros: dict[str, dict[str, float]]) -> ElementTree.Element:
