@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +25,18 @@ class Parsed(click.ParamType):
             return value
         try:
             return self.parse(value)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             self.fail(f"{value!r}: {error}", param, ctx)
+
+
+class FloatRange(click.FloatRange):
+    """A range of numbers, without NaN, which is in every range of click's."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def parse_bits(text: str) -> float | tuple[float, ...] | str:
@@ -37,6 +49,19 @@ def parse_bits(text: str) -> float | tuple[float, ...] | str:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+def parse_keyspace(name: str) -> str:
+    from lsmkv.options import check_name
+
+    if name:
+        check_name(name)
+    return name
+
+
+def count_from(first: int) -> click.IntRange:
+    """Return the type of a count, from `first` to what a list can hold."""
+    return click.IntRange(first, sys.maxsize)
+
+
 KEY = Parsed("key", keys.parse)
 SIZE = Parsed("size", units.parse_size)
 COUNT = Parsed("count", units.parse_count)
@@ -46,6 +71,10 @@ BITS = Parsed("bits", parse_bits)
 START = click.option("--from", "start", type=KEY, help="First key of the range.")
 STOP = click.option("--to", "stop", type=KEY, help="End of the range, exclusive.")
 KEYSPACE = click.option(
-    "--keyspace", default="", metavar="NAME", help="Name of the keyspace; by default the default keyspace."
+    "--keyspace",
+    default="",
+    metavar="NAME",
+    type=Parsed("name", parse_keyspace),
+    help="Name of the keyspace; by default the default keyspace.",
 )
-LIMIT = click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+LIMIT = click.option("--limit", type=count_from(0), help="Print at most this many rows.")

@@ -61,14 +61,14 @@ def summary(found: dict[str, Any], read_cost_ns: int) -> list[tuple[str, str]]:
 @click.option("--key-size", type=params.SIZE, default="16", show_default=True, help="Mean size of a key.")
 @click.option("--value-size", type=params.SIZE, default="100", show_default=True, help="Mean size of a value.")
 @click.option(
-    "--ratio", type=click.FloatRange(1.5, 100), default=10.0, show_default=True, help="Size ratio between levels."
+    "--ratio", type=params.FloatRange(1.5, 100), default=10.0, show_default=True, help="Size ratio between levels."
 )
 @click.option("--levels", type=click.IntRange(1, 6), help="Levels below L0; by default as the size requires.")
 @click.option("--l0", "l0_runs", type=click.IntRange(0, 64), default=4, show_default=True, help="Tables in L0.")
 @click.option("--write-buffer", type=params.SIZE, default="64M", show_default=True, help="Size of an L0 table.")
 @click.option(
     "--absent",
-    type=click.FloatRange(0, 1),
+    type=params.FloatRange(0, 1),
     default=1.0,
     show_default=True,
     help="Share of lookups for absent keys.",
@@ -85,7 +85,7 @@ def summary(found: dict[str, Any], read_cost_ns: int) -> list[tuple[str, str]]:
 @click.option("--memory", type=params.SIZE, help="Instead of --bits: total filter memory, split optimally.")
 @click.option(
     "--target-fpr",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=params.FloatRange(0, 1, min_open=True),
     help="Instead of --bits: wasted reads per lookup, reached with the least memory.",
 )
 @click.option("--latency", type=params.TIME, help="Instead of --bits: mean time per lookup spent on wasted reads.")

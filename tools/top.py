@@ -132,7 +132,7 @@ def microseconds(value: float | None) -> str:
 @declare("top", example="lsmkv-tool top mydb --count 1", table=True)
 @path_argument()
 @click.option(
-    "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between updates."
+    "--interval", type=params.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between updates."
 )
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many updates; by default on Ctrl-C.")
 @params.KEYSPACE

@@ -20,7 +20,7 @@ from lsmkv_tool.render.output import Output
 @click.argument("value", type=params.KEY, required=False)
 @click.option("--value-file", type=click.Path(), help="Read the value from this file (- for stdin).")
 @click.option("--sync/--no-sync", default=True, show_default=True, help="Wait until the write is durable.")
-@click.option("--ttl", type=click.FloatRange(min=0, min_open=True), help="Seconds until the entry expires.")
+@click.option("--ttl", type=params.FloatRange(min=0, min_open=True), help="Seconds until the entry expires.")
 @params.KEYSPACE
 def put(
     out: Output,

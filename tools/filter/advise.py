@@ -169,7 +169,7 @@ def memory_change(found: dict[str, Any]) -> str:
 @path_argument()
 @click.option(
     "--absent",
-    type=click.FloatRange(0, 1),
+    type=params.FloatRange(0, 1),
     help="Share of lookups for absent keys; by default as measured by a running database, otherwise 1.",
 )
 @click.option("--memory", type=params.SIZE, help="Filter memory; by default the current amount.")

@@ -89,8 +89,10 @@ def measure(ref: TableRef, probes: int | None, seed: int) -> dict[str, Any]:
 
 @declare("filter fpr", example="lsmkv-tool filter fpr mydb", table=True)
 @path_argument("path", "DB|FILE")
-@click.option("--probes", type=click.IntRange(min=1000), help="Probes per table; by default enough for +-5 %.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random keys.")
+@click.option("--probes", type=click.IntRange(1000, 10**10), help="Probes per table; by default enough for +-5 %.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True, help="Seed of the random keys."
+)
 @params.KEYSPACE
 def fpr(out: Output, path: str, probes: int | None, seed: int, keyspace: str) -> None:
     """Measure false positive rates with random absent keys, and compare them with the expected rates.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 
@@ -68,6 +69,13 @@ def bar(part: float, whole: float, width: int = 20) -> str:
     return "#" * full + "." * (width - full)
 
 
+def _whole(number: float) -> int:
+    """Return a number as an integer. Raises ValueError if it is negative or cannot be one."""
+    if not 0 <= number < math.inf:
+        raise ValueError("expected a number from 0 on")
+    return int(number)
+
+
 _UNITS = {
     "": 1,
     "b": 1,
@@ -93,7 +101,7 @@ def parse_size(text: str) -> int:
     unit = text[len(digits) :].strip().lower()
     if unit not in _UNITS:
         raise ValueError(f"unknown unit {unit!r}")
-    return int(float(digits) * _UNITS[unit])
+    return _whole(float(digits) * _UNITS[unit])
 
 
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -105,7 +113,7 @@ def parse_count(text: str) -> int:
     unit = text[-1:].lower() if text[-1:].isalpha() else ""
     if unit not in _COUNTS:
         raise ValueError(f"unknown unit {unit!r}")
-    return int(float(text[: len(text) - len(unit)]) * _COUNTS[unit])
+    return _whole(float(text[: len(text) - len(unit)]) * _COUNTS[unit])
 
 
 _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -116,5 +124,5 @@ def parse_duration(text: str) -> int:
     text = text.strip()
     for unit in ("ns", "us", "ms", "s"):
         if text.endswith(unit):
-            return int(float(text[: -len(unit)]) * _TIMES[unit])
+            return _whole(float(text[: -len(unit)]) * _TIMES[unit])
     raise ValueError("a time needs a unit: ns, us, ms or s")

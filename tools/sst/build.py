@@ -38,7 +38,7 @@ def read_pairs(source: str, kind: str) -> list[Pair]:
     type=click.Choice(["jsonl", "csv"]),
     help="Input format; by default csv for *.csv, jsonl otherwise.",
 )
-@click.option("--bits-per-key", type=click.FloatRange(0, 100), default=10.0, show_default=True)
+@click.option("--bits-per-key", type=params.FloatRange(0, 100), default=10.0, show_default=True)
 @click.option(
     "--block-size", type=params.SIZE, default="4096", show_default=True, help="Data block size before compression."
 )

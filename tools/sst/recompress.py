@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from lsmkv_tool import params
 from lsmkv_tool.command import declare, path_argument
 from lsmkv_tool.render import units
 from lsmkv_tool.render.columns import Column, num
@@ -105,7 +106,7 @@ def row_of(blocks: Blocks, codec: str, level: int, block_size: int, scale: float
     table=True,
 )
 @path_argument("path", "FILE|DB")
-@click.option("--limit", type=click.IntRange(min=1), default=50_000, show_default=True, help="Entries in the sample.")
+@click.option("--limit", type=params.count_from(1), default=50_000, show_default=True, help="Entries in the sample.")
 def recompress(out: Output, path: str, limit: int) -> None:
     """Measure what each codec would give with each block size: the size of the data blocks, and the time per MiB.
 
