@@ -19,7 +19,8 @@ N = 20_000
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", os.path.dirname(__file__))  # the workers import this module
+        # The workers import this module.
+        patched.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), os.path.dirname(__file__)]))
         yield from started()
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from treecopy import REPOSITORY
 
 _CATALOGUE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text())
+_INTEGRATIONS = tomllib.loads(Path(__file__).with_name("integration_mistakes.toml").read_text())
 
 # Environment and arguments of pytest, by name: words such as NAME=value lead.
-INSTRUMENTS: dict[str, list[str]] = {name: shlex.split(line) for name, line in _CATALOGUE["instruments"].items()}
+INSTRUMENTS: dict[str, list[str]] = {
+    name: shlex.split(line) for name, line in (_CATALOGUE["instruments"] | _INTEGRATIONS["instruments"]).items()
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Mistake:
     file: str
     changes: tuple[tuple[str, str], ...]  # old and new text
     caught_by: tuple[str, ...]
+
+    @property
+    def of_integration(self) -> bool:
+        """Whether its instruments need the environment of `make test-integrations`."""
+        return self.name in _INTEGRATIONS["mistakes"]
 
     @property
     def compiled(self) -> bool:
@@ -48,4 +56,6 @@ def _mistake(name: str, entry: dict) -> Mistake:
     return Mistake(name, entry["file"], tuple((old, new) for old, new in changes), tuple(entry["caught_by"]))
 
 
-MISTAKES: dict[str, Mistake] = {name: _mistake(name, entry) for name, entry in _CATALOGUE["mistakes"].items()}
+MISTAKES: dict[str, Mistake] = {
+    name: _mistake(name, entry) for name, entry in (_CATALOGUE["mistakes"] | _INTEGRATIONS["mistakes"]).items()
+}
