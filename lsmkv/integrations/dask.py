@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lsmkv.bulk import BuiltPartition, BulkWriter, split_points
@@ -13,11 +13,11 @@ from lsmkv.keyspace import KeyspaceCalls
 from lsmkv_ext.filter.bloom import BlockedBloom
 
 try:
+    import pyarrow
     from dask import compute, delayed
 except ImportError as error:
-    raise Error("this module needs Dask: pip install 'lsmkv[dask]'") from error
+    raise Error("this module needs Dask and pyarrow: pip install 'lsmkv[dask]'") from error
 
-Row = tuple[bytes, bytes]
 SAMPLES = 10_000  # keys from which the split points are chosen
 FAN_IN = 8  # filters that one task merges
 
@@ -26,7 +26,8 @@ def write_bag(bag: Any, database: KeyspaceCalls, staging: str, *, partitions: in
     """Write a bag of (key, value) pairs to a database, and return the number of rows.
 
     The workers sort the pairs and build tables in `staging`, a directory that they share or the URL of an object store;
-    this process ingests them. Of pairs with equal keys the last one of the bag counts. `options` are those of
+    this process ingests them. The pairs are computed twice, because the first time their keys are sampled;
+    `bag.persist()` saves that. Of pairs with equal keys the last one of the bag counts. `options` are those of
     `lsmkv.BulkWriter`. A killed worker costs no row: Dask repeats its tasks.
     """
     return _write(bag.to_delayed(), _pairs, database, staging, partitions, options)
@@ -47,27 +48,29 @@ def write_dataframe(
     The columns hold bytes, or str, which is encoded as UTF-8.
     """
 
-    def rows(part: Any) -> Iterator[Row]:
-        return zip(map(_encoded, part[key]), map(_encoded, part[value]), strict=True)
+    def rows(part: Any) -> Any:
+        return _table(part[key], part[value])
 
     return _write(frame.to_delayed(), rows, database, staging, partitions, options)
 
 
-def _encoded(field: Any) -> bytes:
-    if isinstance(field, str):
-        return field.encode()
-    if isinstance(field, bytes):
-        return field
-    raise TypeError(f"a column holds {type(field).__name__}, not bytes or str")
+def _pairs(part: Iterable[tuple[bytes, bytes]]) -> Any:
+    pairs = list(part)
+    return _table([key for key, _ in pairs], [value for _, value in pairs])
 
 
-def _pairs(part: Iterable[Row]) -> Iterator[Row]:
-    return iter(part)
+def _table(keys: Any, values: Any) -> Any:
+    return pyarrow.table({"key": _column(keys), "value": _column(values)})
+
+
+def _column(cells: Any) -> Any:
+    # An empty list has no type.
+    return pyarrow.array(cells) if len(cells) else pyarrow.array([], pyarrow.binary())
 
 
 def _write(
     parts: Sequence[Any],
-    rows: Callable[[Any], Iterator[Row]],
+    rows: Callable[[Any], Any],
     database: KeyspaceCalls,
     staging: str,
     partitions: int | None,
@@ -81,30 +84,30 @@ def _write(
     points = split_points((key for sample in samples for key in sample), wanted)
     writer = BulkWriter(staging, points, seed=database.seed, **options)
     try:
-        buckets = [delayed(_cut, nout=writer.partitions)(writer, rows, part) for part in parts]
-        built = [delayed(_build)(writer, i, [bucket[i] for bucket in buckets]) for i in range(writer.partitions)]
-        results: tuple[BuiltPartition, ...] = compute(*built)
-        return writer.publish(database, results)
+        built = compute(*[delayed(_build)(writer, rows, part) for part in parts])
+        pieces: dict[int, list[BuiltPartition]] = defaultdict(list)
+        for each in (each for results in built for each in results):
+            pieces[each.partition].append(each)
+        merged = compute(*[delayed(writer.merge)(results) for results in pieces.values()])
+        return writer.publish(database, merged)
     except BaseException:
         writer.sweep()
         raise
 
 
-def _sample(rows: Callable[[Any], Iterator[Row]], part: Any, share: int) -> list[bytes]:
-    """Every n-th key of the first ones: enough to cut the keys into parts of about equal size."""
-    keys = [key for key, _ in islice(rows(part), 100 * share)]
-    return keys[:: max(1, len(keys) // share)]
+def _sample(rows: Callable[[Any], Any], part: Any, share: int) -> list[bytes]:
+    """Every n-th key: enough to cut the keys into parts of about equal size."""
+    keys = rows(part).column(0)
+    step = max(1, len(keys) // share)
+    return [_encoded(keys[row].as_py()) for row in range(0, len(keys), step)]
 
 
-def _cut(writer: BulkWriter, rows: Callable[[Any], Iterator[Row]], part: Any) -> tuple[list[Row], ...]:
-    buckets: tuple[list[Row], ...] = tuple([] for _ in range(writer.partitions))
-    for key, value in rows(part):
-        buckets[writer.partition_of(key)].append((key, value))
-    return buckets
+def _encoded(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else key
 
 
-def _build(writer: BulkWriter, partition: int, buckets: list[list[Row]]) -> BuiltPartition:
-    return writer.build(partition, (row for bucket in buckets for row in bucket))
+def _build(writer: BulkWriter, rows: Callable[[Any], Any], part: Any) -> list[BuiltPartition]:
+    return writer.build_arrow(rows(part))
 
 
 def build_filter(bag: Any, capacity: int, fpr: float = 0.01, *, seed: int = 0) -> Any:

@@ -9,6 +9,7 @@ import dask.dataframe
 import pandas
 import pytest
 from dask.distributed import Client, LocalCluster, get_worker
+from waiting import wait_until
 
 import lsmkv
 from lsmkv.integrations.dask import build_filter, merge_filters, where_in_filter, write_bag, write_dataframe
@@ -78,13 +79,33 @@ def test_a_killed_worker_costs_no_row_and_no_duplicate(client, path, tmp_path, m
     assert os.path.exists(marker) and not staged(tmp_path)
 
 
+def fail_late(marker, staging, row):
+    """Raises at one row, not while keys are sampled, but once other workers have staged tables."""
+    if row[0] == b"00000777":
+        if os.path.exists(marker):
+            wait_until(lambda: any(staging.rglob("*.sst")))
+            raise ZeroDivisionError
+        open(marker, "w").close()
+    return row
+
+
 def test_a_failed_job_leaves_nothing(client, path, tmp_path):
-    bag = pairs(1000, 4).map(lambda row: row if row[0] != b"00000777" else 1 / 0)
+    bag = pairs(1000, 4).map(lambda row: fail_late(str(tmp_path / "sampled"), tmp_path / "staging", row))
     with lsmkv.open(path) as db:
         with pytest.raises(ZeroDivisionError):
             write_bag(bag, db, tmp_path / "staging")
         assert dict(db) == {}
     assert not staged(tmp_path)
+
+
+def test_what_a_bag_cannot_hold(client, path, tmp_path):
+    with lsmkv.open(path) as db:
+        for wrong in ([(1, b"1")], [(b"a", None), (b"b", b"1")]):
+            with pytest.raises((TypeError, ValueError)):
+                write_bag(dask.bag.from_sequence(wrong), db, tmp_path / "staging")
+        empty = dask.bag.from_sequence([(b"a", b"1")], npartitions=1).filter(lambda row: False)
+        assert write_bag(empty, db, tmp_path / "staging") == 0
+        assert dict(db) == {}
 
 
 def test_a_filter_is_built_merged_and_sent_to_all_workers(client):
