@@ -173,7 +173,7 @@ cdef int put_file(Engine engine, Tree tree, bytes key, object file, uint64_t len
         engine.check_writable()
         values = engine.on_streamed_value()
         value = values.stream(file, length, tree.value_compression)
-        values.sync()
+        values.seal()
         return put_streamed(engine, tree, key, values, value, length, expiry, sync)
     value = read_exactly(file, length)
     engine.check_writable()

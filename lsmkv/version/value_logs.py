@@ -111,11 +111,11 @@ class ValueLogs:
         return logs
 
     def sync(self, files: Iterable[TableMeta]) -> None:
-        """Syncs the value logs that these tables point into, before an edit names the tables."""
+        """Seals and syncs the value logs that these tables point into, before an edit names the tables."""
         for number in sorted({use.number for f in files for use in f.value_logs}):
             writer = self._writers.get(number)
             if writer is not None:
-                writer.sync()
+                writer.seal()
 
     def live(self) -> set[int]:
         """The numbers of the value logs that memtables point into, or that is being written."""

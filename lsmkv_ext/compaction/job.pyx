@@ -47,7 +47,7 @@ from lsmkv_ext.table.meta cimport meta_free, meta_object
 from lsmkv_ext.table.table cimport Table
 from lsmkv_ext.values.format cimport ValuePointer, pointer_decode, pointer_encode
 from lsmkv_ext.values.reader cimport ValueLog
-from lsmkv_ext.values.writer cimport value_append, value_copy, value_sync, value_writer_close, value_writer_open
+from lsmkv_ext.values.writer cimport value_append, value_copy, value_seal, value_writer_close, value_writer_open
 
 from lsmkv_ext.errors import Error
 
@@ -407,7 +407,7 @@ cdef int sync_outputs(JobC* j, Status* st) noexcept nogil:
     """The tables are synced; so are the new value log and the directory afterwards."""
     cdef int err = 0
     if j.values.identity:
-        err = value_sync(&j.values)
+        err = value_seal(&j.values)
         lsm_store64(&j.bytes_written, j.bytes_written + j.values.offset)
     if err == 0:
         err = file_sync_dir(j.directory)

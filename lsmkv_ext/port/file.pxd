@@ -34,6 +34,7 @@ cdef int file_size(int fd, uint64_t* size) noexcept nogil
 # Offset of the first data at or after `offset`, as far as the file system knows its holes; `size` where there is none.
 cdef uint64_t file_next_data(int fd, uint64_t offset, uint64_t size) noexcept nogil
 cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil   # posix_fallocate
+cdef int file_truncate(int fd, uint64_t size) noexcept nogil
 cdef int file_sync_dir(const char* path) noexcept nogil
 
 

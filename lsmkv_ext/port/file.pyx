@@ -14,6 +14,7 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t c_write "write" (int fd, const void* buf, size_t n)
     ssize_t pwrite(int fd, const void* buf, size_t n, long offset)
     int fsync(int fd)
+    int ftruncate(int fd, long size)
     int fdatasync(int fd)
     long lseek(int fd, long offset, int whence)
     int SEEK_DATA
@@ -247,6 +248,13 @@ cdef int file_allocate(int fd, uint64_t offset, uint64_t n) noexcept nogil:
         r = posix_fallocate(fd, <long>offset, <long>n)
         if r != EINTR:
             return r
+
+
+cdef int file_truncate(int fd, uint64_t size) noexcept nogil:
+    while ftruncate(fd, <long>size) != 0:
+        if errno != EINTR:
+            return errno
+    return 0
 
 
 cdef int file_sync_dir(const char* path) noexcept nogil:

@@ -40,7 +40,7 @@ from lsmkv_ext.values.reader cimport ValueLogC
 from lsmkv_ext.values.writer cimport (
     ValueWriterC,
     value_append,
-    value_sync,
+    value_seal,
     value_writer_close,
     value_writer_open,
 )
@@ -473,10 +473,10 @@ cdef class SSTWriter:
 
     cdef int _finish_values(self, BuilderC* b, Status* st) noexcept nogil:
         """Syncs the value log before the table that points into it is complete. On failure the table is gone."""
-        cdef int err = value_sync(&self.values) if self.values.identity else 0
+        cdef int err = value_seal(&self.values) if self.values.identity else 0
         if err:
             builder_abandon(b)
-            return fail_io(st, "value log: fdatasync", err)
+            return fail_io(st, "value log: seal", err)
         return ST_OK
 
     def abort(self):

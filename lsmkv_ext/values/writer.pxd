@@ -4,6 +4,9 @@
 # has a value log of its own. value_sync may run concurrently, from any thread.
 #
 # An append that fails leaves `offset` where it was: the next one overwrites what was written. Nothing points there.
+#
+# While nobody syncs, zeros are written ahead of short values in large steps. The page cache then has large folios, which are
+# cheaper to fill and to read than single pages, and a put does not change the size of the file.
 
 from libc.stdint cimport uint64_t
 
@@ -19,6 +22,7 @@ ctypedef struct ValueWriterC:
     uint64_t number
     uint64_t identity
     uint64_t offset             # where the next value goes; atomic: value_sync reads it
+    uint64_t prefaulted         # zeros were written up to here; if below `offset`, none are ahead
     ValueLogC* log              # borrowed: its `end` follows `offset`; NULL: nobody reads yet
     GrowBuf packed              # compressed chunks
     Compressor compressor
@@ -43,6 +47,8 @@ cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, cons
 cdef int stream_end(ValueWriterC* w, ValuePointer* p, Status* st) noexcept nogil
 # Returns once everything appended so far is on disk: 0 or the errno. After a failure it never succeeds again.
 cdef int value_sync(ValueWriterC* w) noexcept nogil
+# The same, after the last append: the file ends with its last value.
+cdef int value_seal(ValueWriterC* w) noexcept nogil
 
 # Writes the bytes of a value, checked, to the place where they are. `fd` is the file of `log`, open for writing.
 cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil

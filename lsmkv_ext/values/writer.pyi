@@ -9,6 +9,8 @@ from lsmkv_ext.values.reader import ValueLog
 
 HEAD_SIZE: int
 
+def set_least_prefault(n: int) -> None: ...
+
 @disjoint_base
 class ValueWriter:
     log: ValueLog
@@ -24,6 +26,7 @@ class ValueWriter:
     def stream(self, file: SupportsRead[bytes], length: int, compression: int = 0) -> bytes: ...
     def copy(self, source: ValueLog, pointer: bytes) -> bytes: ...
     def sync(self) -> None: ...
+    def seal(self) -> None: ...
 
 @disjoint_base
 class ValueRewriter:

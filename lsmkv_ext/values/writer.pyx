@@ -28,6 +28,7 @@ from lsmkv_ext.port.file cimport (
     file_open,
     file_pwrite,
     file_pwritev,
+    file_truncate,
     iovec,
 )
 from lsmkv_ext.port.growable cimport buf_free, buf_reserve
@@ -64,11 +65,28 @@ from lsmkv_ext.errors import SyncError
 cdef extern from "<unistd.h>" nogil:
     int unlink(const char* path)
 
+cdef extern from * nogil:
+    """
+    #define MAX_PREFAULT (256 << 10)
+    static const char lsm_zeros[MAX_PREFAULT];
+    """
+    const char lsm_zeros[]
+    enum:
+        MAX_PREFAULT                    # bytes of zeros written ahead; longer writes get large folios by themselves
+
 cdef enum:
     STREAM_PIECE = 16 * VALUE_CHUNK     # bytes read from a file at a time
     PACKED_PIECE = 16 * VALUE_CHUNK     # bytes compressed at a time; the first so many decide whether a value is compressed
 
 HEAD_SIZE = VALUE_LOG_HEAD      # the offset of the first value
+
+cdef uint64_t _least_prefault = 32 << 10    # unsynced bytes before which zeros are not worth a system call
+
+
+def set_least_prefault(uint64_t n):
+    """Only tests change it: their values are short."""
+    global _least_prefault
+    _least_prefault = n
 
 
 # --- appending -------------------------------------------------------------------------------------------------------
@@ -126,10 +144,29 @@ cdef void advance(ValueWriterC* w, const ValuePointer* p) noexcept nogil:
         lsm_store64(&w.log.end, w.offset)
 
 
+cdef void prefault(ValueWriterC* w, uint64_t at, uint64_t n) noexcept nogil:
+    """Writes zeros ahead, before n bytes are written at an offset; at most as many as there are unsynced bytes, because a sync
+    takes them along."""
+    cdef uint64_t unsynced = at - lsm_load64(&w.synced)
+    cdef uint64_t step = MAX_PREFAULT
+    cdef uint64_t start, goal
+    if at + n <= w.prefaulted or n > MAX_PREFAULT or unsynced < _least_prefault:
+        return
+    while step > unsynced:
+        step //= 2
+    # The kernel aligns a folio to its size.
+    start = max(at, w.prefaulted)
+    goal = min((at + n + step - 1) & ~(step - 1), start + MAX_PREFAULT)
+    # If this fails, the write meets the same error, or needs less room.
+    file_pwrite(w.fd, lsm_zeros, goal - start, start)
+    w.prefaulted = goal
+
+
 cdef int write_value(ValueWriterC* w, const ValuePointer* p, const char* chunks, char* table, Status* st) noexcept nogil:
     cdef char header[VALUE_HEADER]
     cdef iovec pieces[3]
     cdef int err
+    prefault(w, p.offset, value_padded(p.stored, p.raw))
     value_header_encode(header, p, w.identity)
     pieces[0].iov_base = header
     pieces[0].iov_len = VALUE_HEADER
@@ -252,6 +289,7 @@ cdef int stream_add(ValueWriterC* w, ValuePointer* p, uint64_t first_chunk, cons
             stored = stored if packed == COMPRESS_BEYOND_RATIO else <uint32_t>packed
         at = p.offset + VALUE_HEADER + p.stored
         chunk_entry_encode(w.table.data + (first_chunk + i) * CHUNK_ENTRY, stored, chunk_checksum(chunk, stored, at, w.identity))
+        prefault(w, at, stored)
         err = file_pwrite(w.fd, chunk, stored, at)
         if err:
             return fail_io(st, "value log: write", err)
@@ -331,6 +369,14 @@ cdef int value_sync(ValueWriterC* w) noexcept nogil:
             lsm_store64(&w.synced, end)
     pthread_mutex_unlock(&w.sync_mutex)
     return err
+
+
+cdef int value_seal(ValueWriterC* w) noexcept nogil:
+    cdef int err = 0
+    if w.prefaulted > w.offset:
+        err = file_truncate(w.fd, w.offset)
+        w.prefaulted = 0
+    return err if err else value_sync(w)
 
 
 # --- Python ----------------------------------------------------------------------------------------------------------
@@ -457,6 +503,14 @@ cdef class ValueWriter:
             err = value_sync(self.c)
         if err:
             raise SyncError(err, f"value log: fdatasync: {os.strerror(err)}", self.path)
+
+    def seal(self):
+        """Sync it after the last append. The file then ends with its last value."""
+        cdef int err
+        with nogil:
+            err = value_seal(self.c)
+        if err:
+            raise SyncError(err, f"value log: seal: {os.strerror(err)}", self.path)
 
 
 # --- writing again ---------------------------------------------------------------------------------------------------

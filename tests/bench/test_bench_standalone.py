@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lsmkv
-from lsmkv_bench import counters_cost, features, filter_kernel, filter_tree, first_key, instructions
+from lsmkv_bench import counters_cost, features, fill_space, filter_kernel, filter_tree, first_key, instructions
 from lsmkv_bench.standalone import best_in_turns
 
 
@@ -162,3 +162,10 @@ def test_filter_kernel_measures_fuse_filters():
         assert row["low"] < 1.2 * row["expected"] and row["high"] > 0.8 * row["expected"]
     (times,) = filter_kernel.fuse_times({"few": 5000}, 2000, 2)
     assert all(times[f"{what}_ratio"] > 0 for what in ("build", "batch", "single"))
+
+
+def test_the_space_while_another_engine_fills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = fill_space.measure(tmp_path, num=40_000, peer="lsmkv")
+    assert found["peer_seconds"] > 0 and min(found["peer_bytes"], found["lsmkv_bytes"]) > 40_000 * 50
+    fill_space.show(found)
+    assert "lsmkv when lsmkv has finished" in capsys.readouterr().out

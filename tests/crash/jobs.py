@@ -2,6 +2,7 @@
 
 from lsmkv.version import version_set
 from lsmkv_ext import large_write
+from lsmkv_ext.values import writer as value_writer
 
 from .allocations import fail_allocation
 from .damage import sweep as damage_sweep
@@ -37,6 +38,7 @@ from .writing import (
 version_set.MANIFEST_LIMIT = 2000
 version_set.MANIFEST_GROWTH = 2
 large_write.set_shortest_stream(64)
+value_writer.set_least_prefault(64)
 
 __all__ = [
     "beside_a_bad_disk",

@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import struct
+import subprocess
 import threading
 
 import pytest
@@ -148,6 +149,25 @@ def test_a_value_log_is_full_before_recovery_has_to_read_much(path):
         assert max(sizes) < 32768 + 4100
         db.flush()
         assert {db[b"k%02d" % i] == value(i, 4000) for i in range(40)} == {True}
+
+
+@pytest.mark.parametrize("move", [flush, compact])
+def test_a_flush_cuts_off_what_was_written_ahead(path, tmp_path, move):
+    """After a crash it stays, and nothing takes it for values."""
+    copy = tmp_path / "crashed"
+    with big(path) as db:
+        keep_still(db)
+        for i in range(60):
+            db.put(b"k%02d" % i, value(i, 4000))
+        (name,) = vlogs(path)
+        assert os.path.getsize(os.path.join(path, name)) > db.stats().value_logs.bytes
+        subprocess.run(["cp", "-r", path, copy], check=True)
+        move(db)
+        sizes = [os.path.getsize(os.path.join(path, name)) for name in vlogs(path)]
+        assert sum(sizes) == db.stats().value_logs.bytes < 60 * 4100
+    assert lsmkv.verify(copy).findings == []
+    with big(copy) as db:
+        assert {db[b"k%02d" % i] == value(i, 4000) for i in range(60)} == {True}
 
 
 def test_a_value_log_of_overwritten_values_is_removed_by_its_flush(path):

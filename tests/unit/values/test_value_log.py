@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import struct
 from pathlib import Path
 
@@ -69,6 +70,44 @@ def test_the_layout_is_the_one_of_the_docs(tmp_path: Path) -> None:
     assert struct.unpack_from("<I", data, HEAD_SIZE + 34) == (10,)
     assert value_end(pointer) == HEAD_SIZE + 42
     assert len(data) == HEAD_SIZE + 48
+
+
+def test_a_sealed_value_log_ends_with_its_last_value(tmp_path: Path) -> None:
+    path = tmp_path / "000001.vlog"
+    writer = ValueWriter(path, 1)
+    pointers = [writer.append(b"x" * 4096) for _ in range(100)]
+    ahead = path.stat().st_size - writer.size
+    assert 0 < ahead <= 256 << 10
+    assert path.read_bytes()[-ahead:] == bytes(ahead)
+    again = ValueLog(path, 1)
+    writer.seal()
+    assert path.stat().st_size == writer.size == writer.synced
+    assert [log.read(p) for log in (again, writer.log) for p in pointers] == [b"x" * 4096] * 200
+
+
+def test_nothing_is_written_ahead_of_synced_values(tmp_path: Path) -> None:
+    path = tmp_path / "000001.vlog"
+    writer = ValueWriter(path, 1)
+    for _ in range(50):
+        writer.append(b"x" * 4096)
+        writer.sync()
+        assert path.stat().st_size == writer.size
+
+
+def test_a_value_may_take_the_last_room(tmp_path: Path) -> None:
+    writer = ValueWriter(tmp_path / "000001.vlog", 1)
+    values = [random.Random(i).randbytes(10_000) for i in range(20)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (HEAD_SIZE + 20 * 10_040, hard))
+    try:
+        pointers = [writer.append(value) for value in values]
+        with pytest.raises(IOError, match="value log: write"):
+            writer.append(values[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [writer.log.read(pointer) for pointer in pointers] == values
+    writer.seal()
+    assert (tmp_path / "000001.vlog").stat().st_size == writer.size
 
 
 def test_every_flipped_byte_of_a_value_is_noticed(tmp_path: Path) -> None:
