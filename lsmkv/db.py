@@ -102,7 +102,7 @@ class DB(KeyspaceCalls):
             engine.refill_reserve = partial(uninterruptible, versions.reserve.refill, defer_interrupt=True)
             upgrade = partial(keyspace_changes.upgrade, self._scheduler, self._logs)
             engine.on_upgrade = partial(uninterruptible, upgrade)
-            engine.on_large_value = partial(uninterruptible, versions.new_value_log, defer_interrupt=True)
+            engine.on_large_value = partial(uninterruptible, self._scheduler.new_value_log, defer_interrupt=True)
             engine.on_streamed_value = partial(uninterruptible, versions.new_streamed_value_log)
 
     # Identity ----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from lsmkv.background import Pool, Task
 from lsmkv.compaction.claims import Claim
 from lsmkv.compaction.counters import Counters
 from lsmkv.compaction.flush import WAIT_INTERVAL, Flusher
+from lsmkv.compaction.idle_flush import IdleFlush
 from lsmkv.compaction.memory import share_memory
 from lsmkv.compaction.running import RunningJobs
 from lsmkv.compaction.status import Status
@@ -27,6 +28,7 @@ from lsmkv.options import Options
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version_set import VersionSet
 from lsmkv_ext.port.uninterruptible import uninterruptible
+from lsmkv_ext.values.writer import ValueWriter
 
 log = logging.getLogger("lsmkv")
 
@@ -44,6 +46,8 @@ class Tasks:
         self.flush = Task(pool, pool.flush, "flush", scheduler.flusher.run, failed)
         failed = partial(status.failed, "compaction", "compaction")
         self.compaction = Task(pool, pool.compaction, "compact", scheduler.compact, failed, compactions)
+        failed = partial(status.helper_failed, "a flush of an idle database")
+        self.idle_flush = Task(pool, pool.housekeeping, "housekeeping", scheduler.idle_flush.run, failed)
         failed = partial(status.helper_failed, "a log made in advance")
         self.log = Task(pool, pool.housekeeping, "housekeeping", scheduler.prepare_log, failed)
         failed = partial(status.helper_failed, "periodic work")
@@ -51,7 +55,7 @@ class Tasks:
 
     def close(self) -> None:
         """Lets no run begin any more, and waits for those in other threads."""
-        tasks = (self.flush, self.compaction, self.log, self.tick)
+        tasks = (self.flush, self.compaction, self.idle_flush, self.log, self.tick)
         for task in tasks:
             task.close()
         for task in tasks:
@@ -75,6 +79,7 @@ class Scheduler:
         self.status = Status(versions, self.running)
         self._works = TreeWorks(self.status, self.running)
         self.flusher = Flusher(self.status, self._works.jobs_of, logs)
+        self.idle_flush = IdleFlush(versions, self.flusher)
         self.unattended = Unattended(self.status, self.running)
         self._logs = logs
         self._export = export
@@ -111,6 +116,7 @@ class Scheduler:
         self.flusher.task = self._tasks.flush
         self.status.wake_flush = partial(self._wake_flush, self._tasks)
         self.status.wake_compaction = self._tasks.compaction.wake
+        self.status.wake_idle_flush = self._tasks.idle_flush.wake
         self.schedule_tick()
         if self.versions.tables:
             self.wake()
@@ -149,6 +155,12 @@ class Scheduler:
         tasks.flush.wake()
         if self._logs.short:
             tasks.log.wake()
+
+    def new_value_log(self) -> ValueWriter:
+        """A value log for puts. Called in the writer's thread, which holds its turn until this returns."""
+        writer = self.versions.new_value_log()
+        self.status.value_log_created()
+        return writer
 
     def compact(self, pause: float) -> float:
         """Runs the next automatic compaction, if any."""

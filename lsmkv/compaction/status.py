@@ -51,6 +51,7 @@ class Status:
         # Wake the tasks. Set by the scheduler's start; None before it and once the database closes.
         self.wake_flush: Callable[[], None] | None = None
         self.wake_compaction: Callable[[], None] | None = None
+        self.wake_idle_flush: Callable[[], None] | None = None
         self._running = running
         self._pressures: dict[int, tuple[Version, Options, Pressure]] = {}  # by keyspace; of its tree as it was
 
@@ -58,6 +59,10 @@ class Status:
         """There is a memtable to flush: wakes the flush."""
         self.changed_at = time.monotonic()
         self._wake(self.wake_flush)
+
+    def value_log_created(self) -> None:
+        """Its values are flushed once nothing is written any more."""
+        self._wake(self.wake_idle_flush)
 
     def changed(self) -> None:
         """The tree or the running plans changed: wakes waiting callers and automatic compaction."""
@@ -76,7 +81,7 @@ class Status:
 
     def quiesce(self) -> None:
         """Wakes no task from now on: the database closes."""
-        self.wake_flush = self.wake_compaction = None
+        self.wake_flush = self.wake_compaction = self.wake_idle_flush = None
 
     def stop(self) -> None:
         """Makes waiting callers raise ClosedError, now and later."""

@@ -55,7 +55,7 @@ class ValueLogs:
         self._engine = engine
         self._open: WeakValueDictionary[int, ValueLog] = WeakValueDictionary()
         self._writers: dict[int, ValueWriter] = {}  # of memtables that are not flushed
-        self._arriving = 0  # the number of the newest writer, until the engine has it
+        self._arriving = 0  # the number of the newest writer, until a rotation
         self._released: list[int] = []  # numbers whose last holder is gone
         self.damaged: set[int] = set()  # a value in them cannot be read, so they are not collected
 
@@ -76,6 +76,11 @@ class ValueLogs:
     def arrived(self) -> None:
         """The engine holds the newest writer. The caller holds the writer's turn."""
         self._arriving = 0
+
+    @property
+    def active(self) -> ValueWriter | None:
+        """The value log of puts, from its creation to the next rotation."""
+        return self._writers.get(self._arriving)
 
     def is_open(self, number: int) -> bool:
         return number in self._open
