@@ -50,9 +50,6 @@ cdef int value_sync(ValueWriterC* w) noexcept nogil
 # The same, after the last append: the file ends with its last value.
 cdef int value_seal(ValueWriterC* w) noexcept nogil
 
-# Writes the bytes of a value, checked, to the place where they are. `fd` is the file of `log`, open for writing.
-cdef int rewrite_value(int fd, ValueLogC* log, const ValuePointer* p, Status* st) noexcept nogil
-
 
 # Exactly n bytes of a file object. Raises ValueError if it ends before. Runs Python code.
 cdef bytes read_exactly(object file, uint64_t n)
@@ -62,8 +59,3 @@ cdef class ValueWriter:
     cdef ValueWriterC* c        # owned
     cdef readonly ValueLog log
     cdef readonly str path
-
-
-cdef class ValueRewriter:
-    cdef int fd                 # owned
-    cdef ValueLog log

@@ -11,7 +11,7 @@ from lsmkv_ext.port.coding cimport get_u64
 from lsmkv_ext.port.status cimport ST_CORRUPT, ST_OK, Status, fail_corrupt, raise_status, status_clear
 from lsmkv_ext.values.format cimport ValuePointer, pointer_decode, pointer_end
 from lsmkv_ext.values.reader cimport ValueLog, ValueLogC, value_verify
-from lsmkv_ext.values.writer cimport ValueRewriter, rewrite_value
+from lsmkv_ext.values.rewriter cimport ValueRewriter, rewrite_value
 from lsmkv_ext.wal.format cimport LogRecord
 from lsmkv_ext.wal.reader cimport LogFile, LogReader, log_read_head, log_read_record, log_skip_record
 

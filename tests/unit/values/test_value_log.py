@@ -13,7 +13,8 @@ import xxhash
 from lsmkv_ext.cache.fd_cache import FdCache
 from lsmkv_ext.errors import CorruptionError, FormatError, IOError
 from lsmkv_ext.values.reader import ValueLog, decode_pointer, value_end
-from lsmkv_ext.values.writer import HEAD_SIZE, ValueRewriter, ValueWriter
+from lsmkv_ext.values.rewriter import ValueRewriter
+from lsmkv_ext.values.writer import HEAD_SIZE, ValueWriter
 
 CHUNK = 64 << 10
 SIZES = [0, 1, 7, 8, 100, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 20 * CHUNK + 5]
