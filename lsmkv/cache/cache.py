@@ -462,10 +462,10 @@ class Cache:
 
 
 def _defaults(size_limit: int) -> Options:
-    """Write buffers are part of what the directory takes, so a small cache has small ones. Compactions never copy
-    its segments, so it needs no value logs, whose garbage would count too.
+    """A segment that was freed keeps its space until the next flush, so a small cache has small write buffers.
+    Compactions never copy segments, so a cache needs no value logs, whose garbage would count too.
     """
-    buffer = min(max(size_limit // 16, 4 * MIB), 64 * MIB)
+    buffer = min(max(size_limit // 32, 2 * MIB), 64 * MIB)
     return Options(write_buffer_size=buffer, target_file_size=buffer, large_value_threshold=None)
 
 

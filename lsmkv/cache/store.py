@@ -22,10 +22,12 @@ from lsmkv.errors import CorruptionError, Error
 from lsmkv_ext.batch import WriteBatch
 from lsmkv_ext.entry_log import NEVER, EntryLog, decode_entry, decode_number, decode_record, encode_number
 from lsmkv_ext.port.finalization import require_running
+from lsmkv_ext.port.section import in_section
 from lsmkv_ext.store import Store
 
 if TYPE_CHECKING:
     from lsmkv.db import DB
+    from lsmkv.keyspace import Keyspace
     from lsmkv.transaction import Transaction
 
     Writer = WriteBatch | Transaction
@@ -51,10 +53,10 @@ class EntryStore(EntryLog):
 
     def __init__(self, db: DB, limit: int, eviction: str) -> None:
         # Lookups by position are hits, and find their table by its key range.
-        segments: list[Store] = [db.keyspace(f"segment-{number}", bits_per_key=0) for number in range(SEGMENTS)]
+        self.db = db
+        segments: list[Store] = [self._keyspace_of(number) for number in range(SEGMENTS)]
         others = [db.keyspace(name, bits_per_key=0) for name in ("queue", "expiries", "tags")]
         super().__init__(db.keyspace("index"), segments, *others)
-        self.db = db
         self.limit = limit if eviction != "none" else NEVER
         self._limit = limit
         self.slots = read_slots(limit) if eviction == "lru" else None
@@ -68,6 +70,7 @@ class EntryStore(EntryLog):
         self._head = 0  # the position up to which eviction has come
         self._end = 0  # the tail before this change
         self._used: list[tuple[int, int]] = []  # (the position before its first record, number) of each segment in use
+        self._drop_due = False  # whether free segments may have tables since a new segment began
         self._ahead: deque[tuple[int, bytes]] = deque()  # records of the queue behind the head
         self.change(lambda writer: None)
 
@@ -109,6 +112,8 @@ class EntryStore(EntryLog):
     def _change(self, work: Callable[..., T], arguments: Any) -> T:
         if not self._known:
             self._read_totals()
+        if self._drop_due and self.transaction is None:
+            self._drop_tables()
         self._known = False
         if self.transaction is None:
             batch = WriteBatch(self.db)
@@ -138,6 +143,8 @@ class EntryStore(EntryLog):
                 yield
 
     def _transact(self) -> Iterator[None]:
+        if self._drop_due:
+            self._drop_tables()
         try:
             with self.db.transaction() as self.transaction:
                 self._owner = threading.get_ident()
@@ -241,6 +248,9 @@ class EntryStore(EntryLog):
 
     # Segments ----------------------------------------------------------------------------------------------
 
+    def _keyspace_of(self, segment: int) -> Keyspace:
+        return self.db.keyspace(f"segment-{segment}", bits_per_key=0)
+
     def _free_segments(self, writer: Writer) -> None:
         """Delete the segments that the head has passed."""
         while len(self._used) > 1 and self._head >= self._used[1][0]:
@@ -253,12 +263,28 @@ class EntryStore(EntryLog):
 
     def _next_segment(self, writer: Writer) -> None:
         """Append to a free segment from now on. Without one this segment grows."""
-        free = set(range(SEGMENTS)).difference(number for _, number in self._used)
-        if free:
+        self._drop_due = True
+        if free := self._free_numbers():
             # The one that was free for longest: in the others the background still drops tables.
             self.segment = min(free, key=lambda number: (number - self.segment) % SEGMENTS)
             self._used.append((self.tail, self.segment))
             self._store_segments(writer)
+
+    def _free_numbers(self) -> set[int]:
+        return set(range(SEGMENTS)).difference(number for _, number in self._used)
+
+    def _drop_tables(self) -> None:
+        """Wait until the tables of free segments are dropped, if they take much space: writers may be ahead of the
+        background by several write buffers.
+        """
+        if in_section():
+            return  # a finalizer must not wait
+        self._drop_due = False
+        most = max(self._limit // 10, self.db.options.write_buffer_size)
+        sizes = {keyspace: keyspace.approximate_size() for keyspace in map(self._keyspace_of, self._free_numbers())}
+        if sum(sizes.values()) > most:
+            for keyspace in filter(sizes.get, sizes):
+                keyspace.compact_range()
 
     def _store_segments(self, writer: Writer) -> None:
         stored = b"".join(encode_number(start) + bytes((number,)) for start, number in self._used)

@@ -1,5 +1,7 @@
 """A cache with several threads: the limit holds, and every answer is one that was written."""
 
+import contextlib
+import os
 import random
 import threading
 
@@ -51,6 +53,35 @@ def test_the_limit_holds_under_concurrent_writers(path, eviction):
         assert over == []
         assert LIMIT * 0.95 < cache.stats().live_bytes <= LIMIT
         assert cache.check() == []
+
+
+def stored_bytes(path):
+    """Of the tables and the reserve. The logs of the write buffers come on top."""
+    stored = 0
+    for entry in os.scandir(path):
+        if entry.name.endswith((".sst", ".vlog")) or entry.name == "RESERVE":
+            with contextlib.suppress(FileNotFoundError):
+                stored += entry.stat().st_size
+    return stored
+
+
+def test_the_folder_is_at_most_half_larger_than_the_limit(path):
+    """With the default options of a small cache, and writers that outrun the flushes."""
+    limit = 20_000_000
+    values = os.urandom(1 << 20)
+    most = []
+
+    def write(seed):
+        rng = random.Random(seed)
+        for number in range(4000):
+            start = rng.randrange(1 << 19)
+            cache.set(rng.randrange(16_000), values[start : start + rng.randrange(10_000)])
+            if number % 50 == 0:
+                most.append(stored_bytes(path))
+
+    with lsmkv.Cache(path, size_limit=limit) as cache:
+        run(*(lambda seed=seed: write(seed) for seed in range(THREADS)))
+    assert limit < max(most) <= 1.5 * limit
 
 
 def test_values_that_move_are_always_found(path):
