@@ -149,6 +149,10 @@ docs: build $(DOCS)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build -q --strict
 	$(DOCS)/bin/python .ci/check_site.py
 
+# A manylinux wheel in dist/wheels for every CPython at hand, each tested in an environment of its own. Minutes per version.
+wheels:
+	$(PYTHON) tests/packaging/wheels.py
+
 # Programs that type checkers must accept, and mistakes that they must find.
 types: build
 	$(BIN)/python -m pip install -q mypy "pyright[nodejs]"

@@ -10,10 +10,14 @@ LSMKV_ONLY=a,b       builds just these modules (`none`: none at all), named as `
 
 import os
 import platform
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+if platform.system() != "Linux" or sys.byteorder != "little" or sys.maxsize < 1 << 32:
+    sys.exit("lsmkv builds on 64-bit, little-endian Linux; docs/stability.md has the policy for other platforms")
 
 DEBUG = os.environ.get("LSMKV_DEBUG") == "1"
 SANITIZE = os.environ.get("LSMKV_SANITIZE", "")
@@ -61,8 +65,7 @@ if COVERAGE:
     # Atomic: threads without the GIL count too.
     compile_args += ["--coverage", "-fprofile-update=atomic"]
     link_args.append("--coverage")
-if platform.system() == "Linux":
-    link_args.append("-ldl")
+link_args.append("-ldl")
 
 
 def module_name(source: Path) -> str:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from pathlib import Path
 
@@ -36,9 +35,9 @@ def run(*command: str | Path, cwd: Path) -> None:
     subprocess.run([str(word) for word in command], cwd=cwd, check=True, stdout=subprocess.DEVNULL)
 
 
-def environment(folder: Path) -> Path:
-    """The folder of the commands of a new virtual environment."""
-    venv.create(folder, with_pip=True)
+def environment(folder: Path, python: str | Path = sys.executable) -> Path:
+    """The folder of the commands of a new virtual environment of an interpreter."""
+    run(python, "-m", "venv", folder, cwd=folder.parent)
     return folder / "bin"
 
 
@@ -72,9 +71,9 @@ def check_sdist(path: Path, clone: Path) -> None:
     fail_if("missing in the sdist", wanted - names)
 
 
-def check_install(what: Path, place: Path) -> None:
+def check_install(what: Path, place: Path, python: str | Path = sys.executable) -> None:
     place.mkdir()
-    commands = environment(place / "venv")
+    commands = environment(place / "venv", python)
     run(commands / "python", "-m", "pip", "install", "-q", what, cwd=place)
     run(commands / "python", "-W", "error", "-c", USE, ROOT, cwd=place)
     run(commands / "lsmkv-bench", "--help", cwd=place)
