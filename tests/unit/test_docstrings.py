@@ -82,4 +82,5 @@ def test_every_public_name_is_in_the_reference():
     """`make docs` also checks the methods, in the built site."""
     pages = (Path(__file__).parents[2] / "docs" / "api").glob("*.md")
     named = [name for page in pages for name in re.findall(r"^::: (lsmkv\.\S+)$", page.read_text(), re.MULTILINE)]
-    assert sorted(named) == sorted([*PUBLIC, *ASYNC])
+    assert PUBLIC.keys() | ASYNC.keys() <= set(named)
+    assert len(named) == len(set(named))
