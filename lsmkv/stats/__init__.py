@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lsmkv_ext.port.finalization import require_running
+
 if TYPE_CHECKING:
     from lsmkv.stats import alarms as alarms
     from lsmkv.stats import export as export
@@ -19,4 +21,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in ("alarms", "export", "introspect", "tables"):
         raise AttributeError(f"module 'lsmkv.stats' has no attribute {name!r}")
-    return importlib.import_module(f"lsmkv.stats.{name}")
+    try:
+        return importlib.import_module(f"lsmkv.stats.{name}")
+    except ImportError:
+        require_running()  # an interpreter that shuts down imports nothing
+        raise
