@@ -16,6 +16,7 @@ from lsmkv.aio.pool import Pool
 from lsmkv.aio.read import Reads, Snapshot
 from lsmkv.aio.transaction import Transaction, transact
 from lsmkv.aio.write_batch import WriteBatch, write
+from lsmkv.columns import Rows, Table
 from lsmkv.compaction.manual import Progress
 from lsmkv.events import Listener
 from lsmkv.keyspace import KeyspaceCalls
@@ -105,6 +106,29 @@ class Calls(Reads):
     def write_batch(self, *, transaction: bool = True, sync: bool | None = None) -> WriteBatch:
         """As `lsmkv.DB.write_batch`, for `async with`."""
         return WriteBatch(self._pool, self._store, self._store.write_batch(), transaction, sync)
+
+    async def write_arrow(
+        self,
+        table: Table,
+        *,
+        sync: bool | None = None,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> int:
+        """As `lsmkv.DB.write_arrow`."""
+        return await self._pool.run(self._store.write_arrow, table, sync=sync, ttl=ttl, expire_at=expire_at)
+
+    async def put_many(
+        self,
+        keys: Rows,
+        values: Rows,
+        *,
+        sync: bool | None = None,
+        ttl: float | timedelta | None = None,
+        expire_at: float | datetime | None = None,
+    ) -> int:
+        """As `lsmkv.DB.put_many`."""
+        return await self._pool.run(self._store.put_many, keys, values, sync=sync, ttl=ttl, expire_at=expire_at)
 
     async def add(self, key: Key, n: int = 1, default: int = 0, *, sync: bool | None = None) -> int:
         """As `lsmkv.DB.add`."""

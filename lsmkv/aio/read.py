@@ -6,15 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, BinaryIO, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast
 
 import lsmkv
 from lsmkv.aio.pool import OneAtATime, Pool
+from lsmkv.columns import ColumnReads, Rows, Type
 from lsmkv.mapping import Key, count
 from lsmkv.stats.introspect import Explain, explain
 from lsmkv_ext.nonblocking import WOULD_BLOCK, WouldBlock, try_get, try_multi_get
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.reader import Reader
+
+if TYPE_CHECKING:
+    from lsmkv_ext.arrow.array import ArrowColumn
+    from lsmkv_ext.columns.scan import ArrowScan
 
 T = TypeVar("T")
 
@@ -73,6 +78,14 @@ class Reads:
                 await asyncio.sleep(0)
                 return values
         return await self._pool.run(self._reader.multi_get, wanted, default)
+
+    async def scan_arrow(self, **options: Any) -> ArrowScan:
+        """As `lsmkv.DB.scan_arrow`. Consumers read the batches in their own thread: pass them to `asyncio.to_thread`."""
+        return await self._pool.run(partial(cast(ColumnReads, self._reader).scan_arrow, **options))
+
+    async def multi_get_arrow(self, keys: Rows, *, value_type: Type = "binary") -> ArrowColumn:
+        """As `lsmkv.DB.multi_get_arrow`."""
+        return await self._pool.run(cast(ColumnReads, self._reader).multi_get_arrow, keys, value_type=value_type)
 
     async def ttl(self, key: Key) -> float | None:
         """As `lsmkv.DB.ttl`."""

@@ -738,3 +738,19 @@ def test_a_default_ttl_holds(path):
         assert await db.get(b"ada") is None and await db.get(b"bob") is None
 
     run(path, test, clock=clock, default_ttl=60)
+
+
+def test_columns(path):
+    pyarrow = pytest.importorskip("pyarrow")
+
+    async def main():
+        async with lsmkv.aio.open(path) as db:
+            assert await db.put_many([b"ada", b"bob"], [b"1815", b"1900"]) == 2
+            scan = await db.scan_arrow(columns=["value"])
+            assert (await asyncio.to_thread(pyarrow.table, scan))["value"].to_pylist() == [b"1815", b"1900"]
+            found = await db.multi_get_arrow([b"ada", b"eve"])
+            assert pyarrow.array(found).to_pylist() == [b"1815", None]
+            assert await db.write_arrow(pyarrow.table({"key": [b"eve"], "value": [b"1950"]})) == 1
+            assert await db.get(b"eve") == b"1950"
+
+    asyncio.run(main())
