@@ -80,7 +80,7 @@ class Reads:
         return await self._pool.run(self._reader.multi_get, wanted, default)
 
     async def scan_arrow(self, **options: Any) -> ArrowScan:
-        """As `lsmkv.DB.scan_arrow`. Consumers read the batches in their own thread: pass them to `asyncio.to_thread`."""
+        """As `lsmkv.DB.scan_arrow`. Consumers read batches in their own thread: pass them to `asyncio.to_thread`."""
         return await self._pool.run(partial(cast(ColumnReads, self._reader).scan_arrow, **options))
 
     async def multi_get_arrow(self, keys: Rows, *, value_type: Type = "binary") -> ArrowColumn:
