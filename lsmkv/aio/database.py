@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
 from operator import index
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack, overload
 
 import lsmkv
 from lsmkv.aio.pool import Pool
@@ -27,6 +27,9 @@ from lsmkv.stats.tables import TableInfo
 from lsmkv_ext.nonblocking import try_delete, try_put
 from lsmkv_ext.port.bytes_like import as_bytes
 from lsmkv_ext.reader import Reader
+
+if TYPE_CHECKING:
+    from lsmkv.option_types import KeyspaceOptions, LiveOptions, OpenOptions
 
 T = TypeVar("T")
 
@@ -160,6 +163,10 @@ class Calls(Reads):
         """As `lsmkv.DB.modify`. The function is no coroutine; it runs in a thread."""
         return await self._pool.run(self._store.modify, as_bytes(key), function, sync=sync)
 
+    @overload
+    async def pop(self, key: Key) -> bytes: ...
+    @overload
+    async def pop(self, key: Key, default: T, /) -> bytes | T: ...
     async def pop(self, key: Key, *default: Any) -> Any:
         """As `lsmkv.DB.pop`."""
         return await self._pool.run(self._store.pop, as_bytes(key), *default)
@@ -227,7 +234,7 @@ class Calls(Reads):
         """As `lsmkv.DB.ingest`."""
         await self._pool.run(self._store.ingest, paths, move=move)
 
-    async def set_options(self, **changes: Any) -> None:
+    async def set_options(self, **changes: Unpack[KeyspaceOptions]) -> None:
         """As `lsmkv.DB.set_options`."""
         raise NotImplementedError
 
@@ -279,7 +286,7 @@ class Keyspace(Calls):
         """The name of the keyspace."""
         return self._store.name
 
-    async def set_options(self, **changes: Any) -> None:
+    async def set_options(self, **changes: Unpack[KeyspaceOptions]) -> None:
         """As `lsmkv.Keyspace.set_options`."""
         await self._pool.run(self._store.set_options, **changes)
 
@@ -299,7 +306,7 @@ class DB(Calls):
         """The database behind it. Calls on it may wait, and the loop with them."""
         return self._store
 
-    async def keyspace(self, name: str, *, create: bool = True, **options: Any) -> Keyspace:
+    async def keyspace(self, name: str, *, create: bool = True, **options: Unpack[KeyspaceOptions]) -> Keyspace:
         """As `lsmkv.DB.keyspace`."""
         return Keyspace(self._pool, await self._pool.run(self._store.keyspace, name, create=create, **options))
 
@@ -311,7 +318,7 @@ class DB(Calls):
         """As `lsmkv.DB.drop_keyspace`."""
         await self._pool.run(self._store.drop_keyspace, name)
 
-    async def set_options(self, **changes: Any) -> None:
+    async def set_options(self, **changes: Unpack[LiveOptions]) -> None:
         """As `lsmkv.DB.set_options`."""
         await self._pool.run(self._store.set_options, **changes)
 
@@ -395,7 +402,7 @@ def open(
     *,
     threads: int = THREADS,
     options: Options | Mapping[str, Any] | None = None,
-    **more: Any,
+    **more: Unpack[OpenOptions],
 ) -> Opening:
     """Open a database as `lsmkv.open` does. Await it, or use it with `async with`.
 

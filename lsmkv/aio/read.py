@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, TypeVar, cast, overload
 
 import lsmkv
 from lsmkv.aio.pool import OneAtATime, Pool
@@ -39,6 +39,30 @@ class Reads:
     def _reader(self) -> Reader:
         raise NotImplementedError
 
+    @overload
+    async def get(
+        self,
+        key: Key,
+        default: None = None,
+        *,
+        fill_cache: bool = True,
+        expect: str | None = None,
+        copy: Literal[True] = True,
+    ) -> bytes | None: ...
+    @overload
+    async def get(
+        self,
+        key: Key,
+        default: T,
+        *,
+        fill_cache: bool = True,
+        expect: str | None = None,
+        copy: Literal[True] = True,
+    ) -> bytes | T: ...
+    @overload
+    async def get(
+        self, key: Key, default: T = ..., *, fill_cache: bool = True, expect: str | None = None, copy: bool
+    ) -> bytes | memoryview | T: ...
     async def get(
         self,
         key: Key,
@@ -69,6 +93,10 @@ class Reads:
             return found is not None
         return await self._pool.run(self._reader.__contains__, key)
 
+    @overload
+    async def multi_get(self, keys: Iterable[Key], default: None = None) -> list[bytes | None]: ...
+    @overload
+    async def multi_get(self, keys: Iterable[Key], default: T) -> list[bytes | T]: ...
     async def multi_get(self, keys: Iterable[Key], default: Any = None) -> list[Any]:
         """As `lsmkv.DB.multi_get`."""
         wanted = [as_bytes(key) for key in keys]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import lsmkv
 from lsmkv.aio.pool import OneAtATime, Pool
@@ -31,6 +31,10 @@ class Transaction:
         self._calls = OneAtATime(pool)
         self._transaction = transaction
 
+    @overload
+    async def get(self, key: Key, default: None = None, *, keyspace: Any = None) -> bytes | None: ...
+    @overload
+    async def get(self, key: Key, default: T, *, keyspace: Any = None) -> bytes | T: ...
     async def get(self, key: Key, default: Any = None, *, keyspace: Any = None) -> Any:
         """As `lsmkv.Transaction.get`."""
         key, store = as_bytes(key), store_of(keyspace)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import assert_type
 
 import lsmkv
+import lsmkv.aio
 from lsmkv.prefixed import PrefixedDB
 
 
@@ -87,6 +89,22 @@ def test_options_in_several_ways(tmp_path: Path) -> None:
     plain: dict[str, object] = {"sync": True}
     with lsmkv.open(tmp_path / "db", options=plain) as db:
         assert db.options.sync
+
+
+def test_asyncio_knows_the_same_types(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with lsmkv.aio.open(tmp_path / "db", compression=["lz4", "zstd"]) as db:
+            assert_type(await db.get(b"a"), bytes | None)
+            assert_type(await db.get(b"a", b""), bytes)
+            assert_type(await db.multi_get([b"a"]), list[bytes | None])
+            assert_type(await db.pop(b"a", None), bytes | None)
+            await db.set_options(bits_per_key=12)
+            async with db.transaction() as tx:
+                assert_type(await tx.get(b"a", 0), bytes | int)
+            async for key, value in db.items():
+                assert_type((key, value), tuple[bytes, bytes])
+
+    asyncio.run(main())
 
 
 def keys_of(database: lsmkv.DB | lsmkv.Keyspace | lsmkv.Snapshot) -> Iterable[bytes]:
