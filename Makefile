@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CYTHON := $(shell find lsmkv_ext bench/native -name '*.pyx' -o -name '*.px[di]')
 STUBS  := $(shell find lsmkv_ext bench/native -name '*.pyi')
 
-.PHONY: run test test-diskcache test-plyvel test-migration test-integrations build lint clean bench bench-full crash fuzz fuzz-guided soak planted planted-integrations coverage asan asan-cut tsan dist-check wheels docs types
+.PHONY: run test test-diskcache test-plyvel test-migration test-integrations build lint clean bench bench-full pictures crash fuzz fuzz-guided soak planted planted-integrations coverage asan asan-cut tsan dist-check wheels docs types
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ test-diskcache: build
 # plyvel's own tests on lsmkv.compat.plyvel. Downloads its sdist.
 test-plyvel: build
 	$(BIN)/python tests/plyvel_suite/run.py
+
+# The pictures of the tool and its report in docs/images. Needs Chromium.
+pictures: build
+	$(BIN)/python tests/tool/pictures.py
 
 # The README's table and picture: 1M keys, three interleaved runs, about five minutes. RUNS=1 is quicker.
 RUNS ?= 3

@@ -27,7 +27,7 @@ FLAGS = [
 ]
 SCHEMES = {"dark": 0, "light": 1}
 # A window is at least 500 pixels wide; a frame may be as narrow as a phone.
-FRAMES = """<body style="margin:0">{frames}<pre id="found"></pre><script>
+FRAMES = """<body style="{style}">{frames}<pre id="found" hidden></pre><script>
 const measure = {measure};
 addEventListener("load", () => {{
   const found = [...document.querySelectorAll("iframe")].map(frame => measure(frame.contentWindow));
@@ -44,18 +44,18 @@ def run(page: Path, scheme: str, *flags: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-def frames(page: Path, widths: Sequence[int], height: int, measure: str = "() => null") -> str:
+def frames(page: Path, widths: Sequence[int], height: int, style: str, measure: str = "() => null") -> str:
     source = html.escape(page.resolve().as_uri())
     inner = "".join(f'<iframe src="{source}" width="{w}" height="{height}" style="border:0"></iframe>' for w in widths)
-    return FRAMES.format(frames=inner, measure=measure)
+    return FRAMES.format(frames=inner, style=style, measure=measure)
 
 
 def measure(page: Path, widths: Sequence[int], function: str, scheme: str = "light") -> list[Any]:
     """Return what a JavaScript function of a window returns for the page at each width."""
     wrapper = page.with_name("frames.html")
-    wrapper.write_text(frames(page, widths, 800, function))
+    wrapper.write_text(frames(page, widths, 800, "margin:0", function))
     dom = run(wrapper, scheme, "--window-size=1400,900", "--dump-dom")
-    found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
+    found = re.search(r'<pre id="found"[^>]*>(.*?)</pre>', dom, re.DOTALL)
     assert found and found[1], "the page was not measured"
     return json.loads(html.unescape(found[1]))
 
@@ -63,5 +63,6 @@ def measure(page: Path, widths: Sequence[int], function: str, scheme: str = "lig
 def picture(page: Path, target: Path, width: int, height: int, scheme: str = "light") -> None:
     """Write a picture of the first `height` pixels of the page, `width` pixels wide."""
     wrapper = page.with_name("frames.html")
-    wrapper.write_text(frames(page, [width], height))
+    style = "margin:0;background:#808890;display:flex;justify-content:center"
+    wrapper.write_text(frames(page, [width], height, style))
     run(wrapper, scheme, f"--window-size={max(500, width)},{height}", f"--screenshot={target.resolve()}")

@@ -35,7 +35,7 @@ def draw_level(row: dict[str, Any], width: int) -> str:
 
 
 def size_text(row: dict[str, Any]) -> str:
-    return f" {row['files']:>4} files  {units.size(row['bytes']):>9}"
+    return f" {units.counted(row['files'], 'file'):>10}  {units.size(row['bytes']):>9}"
 
 
 def picture_width(rows: list[dict[str, Any]], limit: int | None) -> int:
