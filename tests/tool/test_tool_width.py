@@ -97,3 +97,8 @@ def test_headings_wrap_between_words():
 def test_wide_characters_take_two_columns():
     assert fit.text_width("键") == 2
     assert fit.text_width(fit.shorten("键" * 40, 16)) <= 16
+
+
+def test_a_column_without_a_word_takes_no_room():
+    found = fit.fit([Column("name", "name"), Column("", "mark")], [{"name": "ada", "mark": ""}], 80)
+    assert found.widths == [4, 0] and found.heading == [["name"], [""]]

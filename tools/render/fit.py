@@ -50,7 +50,7 @@ def shorten(text: str, width: int) -> str:
 def wrap(text: str, width: int) -> list[str]:
     """Break a text between words, but not between a number and its unit. A longer word gets a line of its own."""
     glued = _UNIT.sub("\xa0", text)
-    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(max(1, width), break_long_words=False, break_on_hyphens=False)
     lines = [line for paragraph in glued.split("\n") for line in wrapper.wrap(paragraph) or [""]]
     return [line.replace("\xa0", " ") for line in lines]
 
