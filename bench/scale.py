@@ -56,10 +56,10 @@ def pairs(start: int, stop: int) -> list[tuple[bytes, bytes]]:
     return list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
-def put_arrow(num: int, directory: str) -> None:
+def put_arrow(num: int, rounds: int, directory: str) -> None:
     table = columns(0, num, ordered=True)
     for compression in (None, "lz4"):
-        for round_ in range(ROUNDS):
+        for round_ in range(rounds):
             path = os.path.join(directory, f"{compression}-{round_}.sst")
             with (
                 timed(f"put_arrow, compression={compression}", num),
@@ -73,10 +73,10 @@ def points(parts: int) -> list[bytes]:
     return [bytes(8) + (2**64 * part // parts).to_bytes(8, "big") for part in range(1, parts)]
 
 
-def build(num: int, directory: str) -> None:
+def build(num: int, rounds: int, directory: str) -> None:
     table = columns(0, num, ordered=False)
     rows = pairs(0, num)
-    for round_ in range(ROUNDS):
+    for round_ in range(rounds):
         for what in ("build", "build_arrow"):
             with lsmkv.open(os.path.join(directory, f"{what}{round_}")) as db:
                 writer = lsmkv.BulkWriter(os.path.join(directory, "staging"), seed=db.seed)
@@ -86,7 +86,7 @@ def build(num: int, directory: str) -> None:
                     writer.publish(db, results)
 
 
-def dask(num: int, directory: str) -> None:
+def dask(num: int, rounds: int, directory: str) -> None:
     import dask.bag
     from dask.distributed import Client, LocalCluster
 
@@ -103,7 +103,7 @@ def dask(num: int, directory: str) -> None:
             assert write_bag(bag(), db, os.path.join(directory, "staging"), partitions=4) == num
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        for round_ in range(ROUNDS):
+        for round_ in range(rounds):
             with Client(cluster), timed("Dask, two workers", num):
                 write(f"two{round_}")
             with dask.config.set(scheduler="synchronous"), timed("Dask, one process", num):
@@ -114,7 +114,7 @@ def dask(num: int, directory: str) -> None:
                         db.put(key, value)
 
 
-def backup(num: int, directory: str) -> None:
+def backup(num: int, rounds: int, directory: str) -> None:
     repository = os.path.join(directory, "backups")
     with lsmkv.open(os.path.join(directory, "db")) as db:
         rows = pairs(0, num)
@@ -135,7 +135,7 @@ def backup(num: int, directory: str) -> None:
             )
 
 
-def refresh(num: int, directory: str) -> None:
+def refresh(num: int, rounds: int, directory: str) -> None:
     path = os.path.join(directory, "db")
     with lsmkv.open(path) as db:
         for key, value in pairs(0, num):
@@ -159,7 +159,7 @@ def refresh(num: int, directory: str) -> None:
             print(f"refresh after a put: {(time.perf_counter() - began) * 1e6:.0f} us")
 
 
-WHAT: dict[str, Callable[[int, str], None]] = {
+WHAT: dict[str, Callable[[int, int, str], None]] = {
     "put_arrow": put_arrow,
     "build": build,
     "dask": dask,
@@ -172,10 +172,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=WHAT)
     parser.add_argument("--num", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--dir", help="where the databases go")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.dir) as directory:
-        WHAT[given.what](given.num, directory)
+        WHAT[given.what](given.num, given.rounds, directory)
 
 
 if __name__ == "__main__":

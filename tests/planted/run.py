@@ -26,6 +26,7 @@ from .tree import FOLDER, copied, environment, plant
 
 RESULTS = FOLDER / "results.jsonl"
 TEST_LIMIT = 120  # seconds
+INTEGRATION_LIMIT = 300  # clusters start slowly
 INSTRUMENT_LIMIT = 600
 PASSED, FAILED, INTERRUPTED = 0, 1, 2  # exit codes of pytest
 
@@ -78,7 +79,8 @@ def run_instrument(name: str, tree: Path, workers: int = 2) -> Failure | None:
         "no:cacheprovider",
         f"--junitxml={report}",
     ]
-    command += ["-o", f"timeout={TEST_LIMIT}", *arguments]
+    limit = INTEGRATION_LIMIT if "LSMKV_INTEGRATIONS" in settings else TEST_LIMIT
+    command += ["-o", f"timeout={limit}", *arguments]
     try:
         outcome = subprocess.run(
             command,

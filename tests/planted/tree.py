@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def environment(tree: Path) -> dict[str, str]:
 @contextmanager
 def copied(name: str) -> Iterator[Path]:
     """A copy of the tree with its built modules: only what is changed in it is built again."""
-    tree = FOLDER / name.replace(" ", "-").replace("/", "-")
+    # Without a colon, which ends a path in PYTHONPATH.
+    tree = FOLDER / re.sub(r"[ /:]+", "-", name)
     shutil.rmtree(tree, ignore_errors=True)
     copy_tree(tree)
     try:
