@@ -1,5 +1,6 @@
 """Workers of Faust on the mock broker of librdkafka, killed with -9."""
 
+import asyncio
 import queue
 import subprocess
 import sys
@@ -7,8 +8,10 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import faust
 import pytest
 from confluent_kafka import Producer
+from faust.exceptions import ImproperlyConfigured
 from waiting import wait_until
 
 import lsmkv
@@ -193,3 +196,63 @@ def test_data_and_offset_agree_whenever_a_worker_is_killed(broker, start, tmp_pa
     other.stop()
     assert all(rebuilt[key] >= found[key] for key in found)
     assert stored(tmp_path)[0].keys() == found.keys()
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table outside of a worker."""
+    app = faust.App("words", broker="kafka://127.0.0.1:1", store="lsmkv://", datadir=tmp_path)
+    table = app.Table("counts", default=int, partitions=4, options={"write_buffer_size": 1 << 20})
+    yield table
+    asyncio.run(table.data.on_stop())
+
+
+TP = faust.types.TP("words-counts-changelog", 2)
+
+
+def test_a_partition_is_backed_up_and_restored_with_its_offset(table, tmp_path):
+    store = table.data
+    for offset in range(3):
+        store._partition(2).commit({b"key": b"%d" % offset}, offset)
+        asyncio.run(store.backup_partition(TP, purge=offset == 2, keep=2))
+    store._partition(2).commit({b"key": None}, 3)
+    store.restore_backup(TP)
+    assert store._get(b"key") == b"2" and store.persisted_offset(TP) == 2
+    store.restore_backup(2, latest=False, backup_id=0)
+    assert store._get(b"key") == b"1" and store.persisted_offset(TP) == 1
+    store.reset_state()
+    assert store.persisted_offset(TP) is None and store._get(b"key") is None
+
+
+def test_changes_are_seen_at_once_and_on_disk_with_the_offset_that_confirms_them(table):
+    store = table.data
+    partition = store._partition(2)
+    store._partition(1).commit({b"other": b"1"}, 0)
+    partition.commit({b"old": b"1", b"gone": b"1"}, 4)
+    partition.waiting |= {b"new": b"2", b"old": b"3", b"gone": None}
+    assert [store._get(key) for key in (b"new", b"old", b"gone", b"other", b"no")] == [b"2", b"3", None, b"1", None]
+    assert sorted(partition.items()) == [(b"new", b"2"), (b"old", b"3")]
+    assert dict(partition.db) == {b"old": b"1", b"gone": b"1"} and store.persisted_offset(TP) == 4
+    store.set_persisted_offset(TP, 7)
+    assert dict(partition.db) == {b"new": b"2", b"old": b"3"} and store.persisted_offset(TP) == 7
+    store.set_persisted_offset(TP, 6)  # an older confirmation that comes late
+    assert store.persisted_offset(TP) == 7
+    # An expired key goes without an event, from the disk or before it gets there.
+    partition.waiting[b"newer"] = b"4"
+    for key in (b"new", b"newer", b"other", b"no"):
+        store._del(key)
+        assert not store._contains(key)
+    assert asyncio.run(store.need_active_standby_for(TP))
+    with pytest.raises(RuntimeError, match="event"):
+        store._set(b"key", b"value")
+
+
+def test_tables_and_locks_that_do_not_fit(table, tmp_path):
+    app = table.app
+    with pytest.raises(ImproperlyConfigured, match="use_partitioner"):
+        _ = app.Table("others", use_partitioner=True).data
+    path = table.data.partition_path(2)
+    path.parent.mkdir(parents=True)
+    with lsmkv.open(path):
+        assert not asyncio.run(table.data.need_active_standby_for(TP))
+    assert asyncio.run(table.data.need_active_standby_for(TP))
