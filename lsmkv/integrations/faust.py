@@ -250,3 +250,4 @@ class Store(SerializedStore):  # type: ignore[misc]
         self._release(number)
         destroy(self.partition_path(number))
         restore(self._backups(number), self.partition_path(number), version.id)
+        self._partition(number)

@@ -12,6 +12,7 @@ import faust
 import pytest
 from confluent_kafka import Producer
 from faust.exceptions import ImproperlyConfigured
+from faust.types import TP as TopicPartition
 from waiting import wait_until
 
 import lsmkv
@@ -207,7 +208,7 @@ def table(tmp_path):
     asyncio.run(table.data.on_stop())
 
 
-TP = faust.types.TP("words-counts-changelog", 2)
+TP = TopicPartition("words-counts-changelog", 2)
 
 
 def test_a_partition_is_backed_up_and_restored_with_its_offset(table, tmp_path):
