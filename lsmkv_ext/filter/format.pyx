@@ -33,6 +33,7 @@ cdef void filter_encode_header(const FilterC* f, char* out) noexcept nogil:
         out[36] = <char>min(f.level, <uint32_t>255)
         out[37] = <char>f.fuse.shift
         out[38] = <char>f.fuse.attempt
+        out[39] = 0 if f.fuse.positions == 3 else <char>f.fuse.positions
     else:
         put_u32(out + 36, f.level)
     put_u32(out + 40, f.prefix_kind)
@@ -54,12 +55,13 @@ cdef int _decode_fuse(const char* header, FilterC* f) noexcept nogil:
     f.fuse.shift = <uint8_t>header[37]
     f.fuse.attempt = <uint8_t>header[38]
     f.fuse.width = <uint8_t>header[7]
-    if header[39] != 0 or f.fuse.shift > FUSE_MAX_SHIFT:
+    f.fuse.positions = <uint8_t>header[39] if header[39] else 3
+    if f.fuse.shift > FUSE_MAX_SHIFT:
         return FILTER_BAD_GEOMETRY
     segments = f.n_blocks >> f.fuse.shift
-    if segments < 3 or segments - 2 > <uint32_t>-1:
+    if segments < f.fuse.positions or segments - f.fuse.positions + 1 > <uint32_t>-1:
         return FILTER_BAD_GEOMETRY
-    f.fuse.segments = <uint32_t>(segments - 2)
+    f.fuse.segments = <uint32_t>(segments - f.fuse.positions + 1)
     return FILTER_OK if fuse_geometry_fits(&f.fuse, f.n_blocks) else FILTER_BAD_GEOMETRY
 
 

@@ -1,8 +1,10 @@
-# The binary fuse filter in memory: an array of fingerprints of 4 to 16 bits, three slots per key, whose exclusive or is the key's
-# fingerprint. After T. M. Graf and D. Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters" (2022), with three
-# positions. Byte grid: docs/format.md, "Filter kind 2". Static: built once, from all hashes.
+# The binary fuse filter in memory: an array of fingerprints of 4 to 16 bits, three or four slots per key, whose exclusive or is
+# the key's fingerprint. After T. M. Graf and D. Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters" (2022). Byte grid:
+# docs/format.md, "Filter kind 2". Static: built once, from all hashes.
 #
-# The three slots lie in three adjacent segments of 2^shift slots. The probes are inline because every lookup runs them.
+# The slots of a key lie in as many adjacent segments of 2^shift slots. A filter of few keys has fewer empty slots with four
+# positions, and all of its lines are in the cache; a large one has three, because each costs a cache miss. The probes are inline
+# because every lookup runs them.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -12,9 +14,11 @@ cdef extern from * nogil:
     #define LSMKV_FUSE_H
     #include <stdint.h>
     #include <string.h>
-    typedef struct { uint32_t segments; uint8_t shift, width, attempt, unused; } lsm_fuse;
+    typedef struct { uint32_t segments; uint8_t shift, width, attempt, positions; } lsm_fuse;
 
-    static inline uint64_t lsm_fuse_slots(const lsm_fuse* f) { return ((uint64_t)f->segments + 2) << f->shift; }
+    static inline uint64_t lsm_fuse_slots(const lsm_fuse* f) {
+        return ((uint64_t)f->segments + f->positions - 1) << f->shift;
+    }
     static inline uint64_t lsm_fuse_bytes(const lsm_fuse* f) {
         return (lsm_fuse_slots(f) * f->width + 511) / 512 * 64;
     }
@@ -30,6 +34,7 @@ cdef extern from * nogil:
         at[0] = (uint64_t)(((unsigned __int128)g * ((uint64_t)segments << shift)) >> 64);
         at[1] = (at[0] + size) ^ ((g >> 18) & mask);
         at[2] = (at[0] + 2 * size) ^ (g & mask);
+        at[3] = (at[0] + 3 * size) ^ ((g >> 36) & mask);
     }
     /* The fingerprint is its low `width` bits. */
     static inline uint32_t lsm_fuse_print(uint64_t g) { return (uint32_t)(g ^ (g >> 32)); }
@@ -49,42 +54,51 @@ cdef extern from * nogil:
         word |= print << (bit - 8 * byte);
         memcpy(bits + byte, &word, 4);
     }
+    static inline uint32_t lsm_fuse_xor(const uint8_t* bits, uint64_t last, const uint64_t* at, uint32_t width,
+                                        uint32_t positions) {
+        uint32_t x = lsm_fuse_load(bits, last, at[0], width) ^ lsm_fuse_load(bits, last, at[1], width)
+            ^ lsm_fuse_load(bits, last, at[2], width);
+        if (positions == 4) x ^= lsm_fuse_load(bits, last, at[3], width);
+        return x;
+    }
     static inline int lsm_fuse_test_at(const uint8_t* bits, uint64_t last, const uint64_t* at, uint32_t width,
-                                       uint32_t print) {
-        const uint32_t differs = print ^ lsm_fuse_load(bits, last, at[0], width)
-            ^ lsm_fuse_load(bits, last, at[1], width) ^ lsm_fuse_load(bits, last, at[2], width);
+                                       uint32_t positions, uint32_t print) {
+        const uint32_t differs = print ^ lsm_fuse_xor(bits, last, at, width, positions);
         return (differs & (((uint32_t)1 << width) - 1)) == 0;
     }
     static inline int lsm_fuse_test(const uint8_t* bits, const lsm_fuse* f, uint64_t hash) {
         const uint64_t g = lsm_fuse_mix(hash, f->attempt);
-        uint64_t at[3];
+        uint64_t at[4];
         lsm_fuse_place(g, f->segments, f->shift, at);
-        return lsm_fuse_test_at(bits, lsm_fuse_bytes(f) - 4, at, f->width, lsm_fuse_print(g));
+        return lsm_fuse_test_at(bits, lsm_fuse_bytes(f) - 4, at, f->width, f->positions, lsm_fuse_print(g));
     }
     static inline void lsm_fuse_prefetch(const uint8_t* bits, const lsm_fuse* f, uint64_t hash) {
-        uint64_t at[3];
+        uint64_t at[4];
         lsm_fuse_place(lsm_fuse_mix(hash, f->attempt), f->segments, f->shift, at);
-        for (int i = 0; i < 3; i++) __builtin_prefetch(bits + (at[i] * f->width >> 3));
+        for (int i = 0; i < f->positions; i++) __builtin_prefetch(bits + (at[i] * f->width >> 3));
     }
     #endif
     """
     ctypedef struct FuseGeometry "lsm_fuse":     # zeroed: no fuse filter
-        uint32_t segments         # in which first positions lie; two more follow
+        uint32_t segments         # in which first positions lie; positions - 1 more follow
         uint8_t shift             # a segment has 2^shift slots
         uint8_t width             # bits of a fingerprint
         uint8_t attempt           # how many attempts to build it failed before
-        uint8_t unused
+        uint8_t positions         # of a key: 3 or 4
     uint64_t lsm_fuse_slots(const FuseGeometry* f) noexcept
     uint64_t lsm_fuse_bytes(const FuseGeometry* f) noexcept       # a multiple of 64
     uint64_t lsm_fuse_mix(uint64_t hash, uint32_t attempt) noexcept
+    # Writes four positions; a filter with three ignores the last.
     void lsm_fuse_place(uint64_t g, uint32_t segments, uint32_t shift, uint64_t* at) noexcept
     uint32_t lsm_fuse_print(uint64_t g) noexcept
     uint32_t lsm_fuse_load(const uint8_t* bits, uint64_t last, uint64_t slot, uint32_t width) noexcept
     void lsm_fuse_store(uint8_t* bits, uint64_t last, uint64_t slot, uint32_t width, uint32_t p) noexcept
-    int lsm_fuse_test_at(const uint8_t* bits, uint64_t last, const uint64_t* at, uint32_t width, uint32_t p) noexcept
+    # The exclusive or of the slots; its low `width` bits count.
+    uint32_t lsm_fuse_xor(
+        const uint8_t* bits, uint64_t last, const uint64_t* at, uint32_t width, uint32_t positions) noexcept
     # False only if no key with this hash was added. `bits` has lsm_fuse_bytes(f) bytes, of any alignment.
     bint lsm_fuse_test(const uint8_t* bits, const FuseGeometry* f, uint64_t hash) noexcept
-    # The three lines of a later lsm_fuse_test.
+    # The lines of a later lsm_fuse_test.
     void lsm_fuse_prefetch(const uint8_t* bits, const FuseGeometry* f, uint64_t hash) noexcept
 
 cdef enum:

@@ -11,8 +11,9 @@ cdef extern from * nogil:
     /* A ring of prefetched slots, as in filter/kernel. */
     #define LSM_FUSE_AHEAD 32
     static inline __attribute__((always_inline)) void lsm_fuse_test_many(
-            const uint8_t* bits, const lsm_fuse* f, uint32_t width, const uint64_t* hashes, size_t n, uint8_t* out) {
-        uint64_t at[LSM_FUSE_AHEAD][3];
+            const uint8_t* bits, const lsm_fuse* f, uint32_t width, uint32_t positions, const uint64_t* hashes,
+            size_t n, uint8_t* out) {
+        uint64_t at[LSM_FUSE_AHEAD][4];
         uint32_t prints[LSM_FUSE_AHEAD];
         const uint32_t segments = f->segments, shift = f->shift, attempt = f->attempt;
         const uint64_t last = lsm_fuse_bytes(f) - 4;
@@ -21,22 +22,23 @@ cdef extern from * nogil:
             const size_t ring = i % LSM_FUSE_AHEAD;
             if (i >= ahead) {
                 const size_t j = i - ahead, there = j % LSM_FUSE_AHEAD;
-                out[j] = (uint8_t)lsm_fuse_test_at(bits, last, at[there], width, prints[there]);
+                out[j] = (uint8_t)lsm_fuse_test_at(bits, last, at[there], width, positions, prints[there]);
             }
             if (i < n) {
                 const uint64_t g = lsm_fuse_mix(hashes[i], attempt);
                 lsm_fuse_place(g, segments, shift, at[ring]);
                 prints[ring] = lsm_fuse_print(g);
-                for (int k = 0; k < 3; k++) __builtin_prefetch(bits + (at[ring][k] * width >> 3));
+                for (uint32_t k = 0; k < positions; k++) __builtin_prefetch(bits + (at[ring][k] * width >> 3));
             }
         }
     }
     /* The usual widths are constants to the compiler. */
     static void lsm_fuse_test_batch(const uint8_t* bits, const lsm_fuse* f, const uint64_t* hashes, size_t n,
                                     uint8_t* out) {
-        if (f->width == 8) lsm_fuse_test_many(bits, f, 8, hashes, n, out);
-        else if (f->width == 12) lsm_fuse_test_many(bits, f, 12, hashes, n, out);
-        else lsm_fuse_test_many(bits, f, f->width, hashes, n, out);
+        if (f->positions == 4) lsm_fuse_test_many(bits, f, f->width, 4, hashes, n, out);
+        else if (f->width == 8) lsm_fuse_test_many(bits, f, 8, 3, hashes, n, out);
+        else if (f->width == 12) lsm_fuse_test_many(bits, f, 12, 3, hashes, n, out);
+        else lsm_fuse_test_many(bits, f, f->width, 3, hashes, n, out);
     }
     """
     void lsm_fuse_test_batch(
@@ -45,6 +47,8 @@ cdef extern from * nogil:
 cdef enum:
     MAX_BUCKET_BITS = 11
     STRETCH = 256                 # slots
+    FOUR_FROM = 20000             # numbers of keys whose filters have four positions
+    FOUR_TO = 200000
     # Slots per key x 1000 of a large table.
     SLOTS_PER_MILLE = 1125
 
@@ -68,15 +72,24 @@ cdef uint64_t fuse_min_keys() noexcept nogil:
 
 
 cdef void fuse_geometry(uint64_t n, uint32_t width, FuseGeometry* g) noexcept nogil:
-    """The segment length and the share of empty slots are those of the paper's measurements for three positions."""
+    """The segment length and the share of empty slots are those of the paper's measurements. With four positions there are fewer
+    empty slots, so that one attempt in thirty fails."""
     cdef double keys = <double>max(n, <uint64_t>2)
-    cdef double slots = keys * max(1.125, 0.875 + 0.25 * log(1e6) / log(keys))
-    cdef int shift = <int>floor(log(keys) / log(3.33) + 2.25)
+    cdef bint four = FOUR_FROM <= n <= FOUR_TO
+    cdef double slots
+    cdef int shift
     cdef uint64_t segments
-    shift = min(max(shift, <int>FUSE_MIN_SHIFT), <int>FUSE_MAX_SHIFT)
-    segments = (<uint64_t>slots >> shift) + 1
+    if four:
+        slots = keys * (0.76 + 0.305 * log(6e5) / log(keys))
+        shift = <int>floor(log(keys) / log(2.91) - 0.5)
+        segments = (<uint64_t>slots + (<uint64_t>1 << shift) // 2) >> shift
+    else:
+        slots = keys * max(1.125, 0.875 + 0.25 * log(1e6) / log(keys))
+        shift = min(max(<int>floor(log(keys) / log(3.33) + 2.25), <int>FUSE_MIN_SHIFT), <int>FUSE_MAX_SHIFT)
+        segments = (<uint64_t>slots >> shift) + 1
     memset(g, 0, sizeof(FuseGeometry))
-    g.segments = <uint32_t>(segments - 2) if segments > 2 else 1
+    g.positions = 4 if four else 3
+    g.segments = <uint32_t>(segments - g.positions + 1) if segments >= g.positions else 1
     g.shift = <uint8_t>shift
     g.width = <uint8_t>width
 
@@ -84,7 +97,7 @@ cdef void fuse_geometry(uint64_t n, uint32_t width, FuseGeometry* g) noexcept no
 cdef bint fuse_geometry_fits(const FuseGeometry* g, uint64_t slots) noexcept nogil:
     if g.segments == 0 or g.shift < FUSE_MIN_SHIFT or g.shift > FUSE_MAX_SHIFT:
         return False
-    if g.width < FUSE_MIN_WIDTH or g.width > FUSE_MAX_WIDTH:
+    if g.width < FUSE_MIN_WIDTH or g.width > FUSE_MAX_WIDTH or (g.positions != 3 and g.positions != 4):
         return False
     return lsm_fuse_slots(g) == slots
 
@@ -170,17 +183,17 @@ cdef size_t _remove_repeats(uint64_t* hashes, size_t n, uint64_t* room) noexcept
     return kept
 
 
-cdef bint _fill(const uint64_t* hashes, size_t n, const FuseGeometry* g, Scratch* s) noexcept nogil:
-    """Adds every hash to its three slots, roughly in the order of the slots: the writes stay in the cache."""
+cdef inline bint _fill(const uint64_t* hashes, size_t n, const FuseGeometry* g, int positions, Scratch* s) noexcept nogil:
+    """Adds every hash to its slots, roughly in the order of the slots: the writes stay in the cache."""
     cdef size_t[1 << MAX_BUCKET_BITS] ends
-    cdef uint64_t[3] at
+    cdef uint64_t[4] at
     cdef uint64_t* order = s.order
     cdef uint64_t* sums = s.sums
     cdef uint8_t* counts = s.counts
     cdef uint32_t segments = g.segments, shift = g.shift
     cdef uint64_t h
     cdef bint overflow = False
-    cdef int bits = 1
+    cdef int bits = 1, k
     cdef size_t i
     while bits < MAX_BUCKET_BITS and <uint32_t>1 << bits < segments:
         bits += 1
@@ -190,23 +203,20 @@ cdef bint _fill(const uint64_t* hashes, size_t n, const FuseGeometry* g, Scratch
     for i in range(n):
         h = order[i]
         lsm_fuse_place(h, segments, shift, at)
-        sums[at[0]] ^= h
-        sums[at[1]] ^= h
-        sums[at[2]] ^= h
-        counts[at[0]] += 1
-        counts[at[1]] += 1
-        counts[at[2]] += 1
-        overflow |= counts[at[0]] == 0 or counts[at[1]] == 0 or counts[at[2]] == 0
+        for k in range(positions):
+            sums[at[k]] ^= h
+            counts[at[k]] += 1
+            overflow |= counts[at[k]] == 0
     return not overflow
 
 
-cdef size_t _peel(const FuseGeometry* g, Scratch* s) noexcept nogil:
+cdef inline size_t _peel(const FuseGeometry* g, int positions, Scratch* s) noexcept nogil:
     """Takes hashes out of slots that hold only one until none is left, and records these slots in `queue`. Returns how many: all
     hashes, or the attempt has failed.
 
     queue[found:head] is free, queue[head:tail] are slots that held one hash when they were added. It follows each slot that it
     empties at once, so it works within a few segments. It has no branch that depends on a count: none could be predicted."""
-    cdef uint64_t[3] at
+    cdef uint64_t[4] at
     cdef uint64_t slot, h, taken, slots = lsm_fuse_slots(g), start = 0, stop
     cdef uint64_t* sums = s.sums
     cdef uint8_t* counts = s.counts
@@ -227,7 +237,7 @@ cdef size_t _peel(const FuseGeometry* g, Scratch* s) noexcept nogil:
             h = sums[slot]
             taken = h & (0 - <uint64_t>single)
             lsm_fuse_place(h, segments, shift, at)
-            for i in range(3):
+            for i in range(positions):
                 sums[at[i]] ^= taken
                 counts[at[i]] -= <uint8_t>single
                 queue[tail] = <uint32_t>at[i]
@@ -241,8 +251,8 @@ cdef size_t _peel(const FuseGeometry* g, Scratch* s) noexcept nogil:
 
 
 cdef void _assign(size_t n, const FuseGeometry* g, const Scratch* s, uint8_t* bits) noexcept nogil:
-    """Sets the slots, the last emptied first: no later hash changes the other two slots of a hash."""
-    cdef uint64_t[3] at
+    """Sets the slots, the last emptied first: no later hash changes the other slots of a hash."""
+    cdef uint64_t[4] at
     cdef uint64_t last = lsm_fuse_bytes(g) - 4, h
     cdef uint32_t segments = g.segments, shift = g.shift, width = g.width, value
     cdef uint32_t mask = (<uint32_t>1 << width) - 1
@@ -252,9 +262,15 @@ cdef void _assign(size_t n, const FuseGeometry* g, const Scratch* s, uint8_t* bi
         h = s.sums[s.queue[i - 1]]
         lsm_fuse_place(h, segments, shift, at)
         # The slot itself is still zero.
-        value = (lsm_fuse_print(h) ^ lsm_fuse_load(bits, last, at[0], width) ^ lsm_fuse_load(bits, last, at[1], width)
-                 ^ lsm_fuse_load(bits, last, at[2], width)) & mask
+        value = (lsm_fuse_print(h) ^ lsm_fuse_xor(bits, last, at, width, g.positions)) & mask
         lsm_fuse_store(bits, last, s.queue[i - 1], width, value)
+
+
+cdef bint _place_and_peel(const uint64_t* hashes, size_t n, const FuseGeometry* g, Scratch* s) noexcept nogil:
+    # A constant each, for the compiler to unroll the loops.
+    if g.positions == 4:
+        return _fill(hashes, n, g, 4, s) and _peel(g, 4, s) == n
+    return _fill(hashes, n, g, 3, s) and _peel(g, 3, s) == n
 
 
 cdef bint _attempt(const uint64_t* hashes, size_t n, const FuseGeometry* g, Scratch* s, uint8_t* bits) noexcept nogil:
@@ -262,7 +278,7 @@ cdef bint _attempt(const uint64_t* hashes, size_t n, const FuseGeometry* g, Scra
     if _fail_next > 0:
         _fail_next -= 1
         return False
-    if not _fill(hashes, n, g, s) or _peel(g, s) != n:
+    if not _place_and_peel(hashes, n, g, s):
         return False
     _assign(n, g, s, bits)
     if _spoil_next:
@@ -356,8 +372,8 @@ cdef uint64_t* _take_hashes(list hashes) except NULL:
 
 
 def build_fuse(list hashes not None, uint32_t width, int attempts=FUSE_ATTEMPTS):
-    """For tests: build a filter of `hashes`. Return (segments, shift, width, attempt), the number of distinct hashes and the
-    bytes; None if every attempt fails."""
+    """For tests: build a filter of `hashes`. Return (segments, shift, width, attempt, positions), the number of distinct hashes
+    and the bytes; None if every attempt fails."""
     cdef FuseGeometry g
     cdef size_t n = <size_t>len(hashes)
     cdef uint64_t* copy
@@ -375,7 +391,7 @@ def build_fuse(list hashes not None, uint32_t width, int attempts=FUSE_ATTEMPTS)
         raise MemoryError("fuse filter")
     if result == FUSE_FAILED:
         return None
-    return (g.segments, g.shift, g.width, g.attempt), n, bytes(bits[:lsm_fuse_bytes(&g)])
+    return (g.segments, g.shift, g.width, g.attempt, g.positions), n, bytes(bits[:lsm_fuse_bytes(&g)])
 
 
 def probe_fuse(tuple geometry not None, const unsigned char[::1] bits not None, list hashes not None):
@@ -383,7 +399,7 @@ def probe_fuse(tuple geometry not None, const unsigned char[::1] bits not None, 
     cdef FuseGeometry g
     cdef size_t n = <size_t>len(hashes)
     memset(&g, 0, sizeof(FuseGeometry))
-    g.segments, g.shift, g.width, g.attempt = geometry
+    g.segments, g.shift, g.width, g.attempt, g.positions = geometry
     if not fuse_geometry_fits(&g, lsm_fuse_slots(&g)) or lsm_fuse_bytes(&g) != <uint64_t>bits.shape[0]:
         raise ValueError("the geometry does not fit the bytes")
     cdef bytearray verdicts = bytearray(n + 1)

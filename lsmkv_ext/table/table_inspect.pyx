@@ -9,6 +9,7 @@ from lsmkv_ext.filter.fuse cimport (
     lsm_fuse_mix,
     lsm_fuse_place,
     lsm_fuse_print,
+    lsm_fuse_xor,
 )
 from lsmkv_ext.filter.kernel cimport (
     FILTER_BLOCK_BYTES,
@@ -69,19 +70,20 @@ def filter_fills(Table table not None, uint64_t limit=1 << 14):
 
 
 cdef dict _fuse_probe(const FilterC* f, uint64_t hash_):
-    cdef uint64_t[3] at
+    cdef uint64_t[4] at
     cdef uint64_t mixed = lsm_fuse_mix(hash_, f.fuse.attempt), last = lsm_fuse_bytes(&f.fuse) - 4
     cdef uint32_t mask = (<uint32_t>1 << f.fuse.width) - 1
     lsm_fuse_place(mixed, f.fuse.segments, f.fuse.shift, at)
-    values = [lsm_fuse_load(f.bits, last, at[i], f.fuse.width) & mask for i in range(3)]
+    slots = [at[i] for i in range(f.fuse.positions)]
+    values = [lsm_fuse_load(f.bits, last, slot, f.fuse.width) & mask for slot in slots]
     wanted = lsm_fuse_print(mixed) & mask
-    return {"kind": "fuse", "usable": True, "hash": hash_, "slots": [at[0], at[1], at[2]], "values": values,
-            "fingerprint": wanted, "maybe": values[0] ^ values[1] ^ values[2] == wanted}
+    return {"kind": "fuse", "usable": True, "hash": hash_, "slots": slots, "values": values,
+            "fingerprint": wanted, "maybe": lsm_fuse_xor(f.bits, last, at, f.fuse.width, f.fuse.positions) & mask == wanted}
 
 
 def filter_probe_bits(Table table not None, bytes key not None):
     """Returns one probe in detail. Of a Bloom filter: the block, its bits in the order they are tested, and which are set. Of a
-    fuse filter: the three slots, their values, and the fingerprint of the key."""
+    fuse filter: its slots, their values, and the fingerprint of the key."""
     cdef const FilterC* f = &table.c.filter
     cdef const char* data = key
     cdef uint64_t hash_ = xxh3(data, <size_t>len(key), f.seed if f.usable else table.c.seed)

@@ -89,6 +89,37 @@ def test_copies_of_a_tree_differ_only_in_their_filters(tmp_path: Path) -> None:
     assert many["wasted_reads_per_lookup"] < few["wasted_reads_per_lookup"]
 
 
+def make_trees_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("write_buffer_size", "target_file_size"):
+        monkeypatch.setitem(filter_tree.OPTIONS, name, filter_tree.OPTIONS[name] // 16)
+
+
+def test_a_tree_that_is_due_for_compaction_stays_as_it_is(tmp_path: Path) -> None:
+    """Smaller filters may make a level due: the targets of the levels shrink with the last one."""
+    with filter_tree.no_idle_compaction():
+        with lsmkv.open(tmp_path / "tree", **filter_tree.OPTIONS) as db:
+            for i in range(3):
+                db.put(filter_tree._key(i), b"value")
+                db.flush()
+        due = {"l0_compaction_trigger": 2, "bits_per_key": 20.0}
+        filter_tree.copy_with_filters(tmp_path / "tree", tmp_path / "copy", due)
+    with lsmkv.open(tmp_path / "copy", "r") as db:
+        assert [(row["level"], row["files"]) for row in filter_tree.shape(db)] == [(0, 3)]
+
+
+def test_a_small_tree_is_measured_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_trees_small(monkeypatch)
+    found = filter_tree.measure(tmp_path, 80_000, 20_000)
+    assert [row["level"] for row in found["tree"]] == [0, 1, 2, 3]
+    assert found["for_hits"]["bits_per_level"][3] == 0
+    assert found["auto_over_uniform"] < 1
+    assert found["auto"]["alarms"] == found["auto_fuse"]["alarms"] == []
+    filter_tree.show(found)
+    assert "rebuilding the filters of 20,000 keys from 6 to 12 bits" in capsys.readouterr().out
+
+
 def test_a_copy_whose_tree_changes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with lsmkv.open(tmp_path / "tree", **filter_tree.OPTIONS) as db:
         filter_tree._load(db, 3000, [b"value"])

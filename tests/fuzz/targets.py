@@ -326,8 +326,9 @@ def fuse_run(data: bytes, folder: Path) -> None:
     if not found["usable"]:
         raise CorruptionError(found["problem"])
     if found["kind"] == "fuse":
-        shift = data[37]
-        probe_fuse(((found["n_blocks"] >> shift) - 2, shift, data[7], data[38]), data[64:], [0, 1 << 63, 2**64 - 1])
+        shift, positions = data[37], data[39] or 3
+        geometry = ((found["n_blocks"] >> shift) - positions + 1, shift, data[7], data[38], positions)
+        probe_fuse(geometry, data[64:], [0, 1 << 63, 2**64 - 1])
 
 
 # ---- manifest -----------------------------------------------------------------------------------

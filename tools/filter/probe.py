@@ -69,7 +69,7 @@ def shown(row: dict[str, Any]) -> str:
 def probe(out: Output, path: str, key: bytes, keyspace: str) -> None:
     """Probe the filter of every table whose key range holds KEY: block, bits, verdict, and presence.
 
-    A clear bit, which proves that the key is absent, is shown in [brackets]. Of a fuse filter the three slots are
+    A clear bit, which proves that the key is absent, is shown in [brackets]. Of a fuse filter the slots of the key are
     shown: the key is absent if their exclusive or differs from its fingerprint. `false positive` is a "maybe" for
     an absent key.
     """

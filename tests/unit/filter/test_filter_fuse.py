@@ -27,16 +27,17 @@ def mix(x):
 
 def reference_probe(geometry, bits, h):
     """The probe as docs/format.md defines it, the slow way."""
-    c, s, w, attempt = geometry
+    c, s, w, attempt, positions = geometry
     array = int.from_bytes(bits, "little")
     g = mix((h + attempt * 0x9E3779B97F4A7C15) & WORD)
     low = (1 << s) - 1
     p0 = (g * (c << s)) >> 64
     p1 = (p0 + (1 << s)) ^ ((g >> 18) & low)
     p2 = (p0 + (2 << s)) ^ (g & low)
+    p3 = (p0 + (3 << s)) ^ ((g >> 36) & low)
     mask = (1 << w) - 1
     value = 0
-    for slot in (p0, p1, p2):
+    for slot in (p0, p1, p2, p3)[:positions]:
         value ^= array >> (slot * w) & mask
     return value == (g ^ (g >> 32)) & mask
 
@@ -76,6 +77,18 @@ def test_repeated_hashes_are_one_key(members, times, width):
     assert all(fuse.probe_fuse(geometry, bits, members)[0])
 
 
+@pytest.mark.parametrize(("n", "positions"), [(19_999, 3), (20_000, 4), (200_000, 4), (200_001, 3)])
+def test_small_tables_have_four_positions(n, positions):
+    members, others = random_hashes(n), random_hashes(200, 2)
+    geometry, _, bits = fuse.build_fuse(members, 8)
+    assert geometry[4] == positions
+    single, batch = fuse.probe_fuse(geometry, bits, members)
+    assert all(single)
+    assert all(batch)
+    asked = members[:100] + others
+    assert [reference_probe(geometry, bits, h) for h in asked] == fuse.probe_fuse(geometry, bits, asked)[1]
+
+
 def test_a_repeated_hash_takes_no_attempt():
     members = random_hashes(30_000)
     geometry, n, bits = fuse.build_fuse([*members, *members[:100]], 8, 1)
@@ -84,9 +97,10 @@ def test_a_repeated_hash_takes_no_attempt():
     assert (geometry, n, bits) == fuse.build_fuse(members, 8, 1)
 
 
+@pytest.mark.parametrize("n", [15_000, 40_000])
 @pytest.mark.parametrize("width", [4, 7, 8, 11, 12, 16])
-def test_rate_is_that_of_the_width(width):
-    members = random_hashes(20_000)
+def test_rate_is_that_of_the_width(width, n):
+    members = random_hashes(n)
     geometry, _, bits = fuse.build_fuse(members, width)
     others = random_hashes(400_000, 2)
     hits = sum(fuse.probe_fuse(geometry, bits, others)[1])
@@ -96,7 +110,8 @@ def test_rate_is_that_of_the_width(width):
 
 @pytest.mark.parametrize(("n", "width", "limit"), [
     (1_000_000, 8, 9.1), (1_000_000, 4, 4.6), (1_000_000, 12, 13.7),
-    (100_000, 8, 9.1 * 1.05), (100_000, 4, 4.6 * 1.05), (100_000, 12, 13.7 * 1.05), (20_000, 8, 10.4),
+    (100_000, 8, 9.1 * 1.05), (100_000, 4, 4.6 * 1.05), (100_000, 12, 13.7 * 1.05), (20_000, 8, 9.5),
+    (40_000, 8, 9.25), (100_000, 8, 9.0), (200_000, 8, 8.9),
 ])  # fmt: skip
 def test_bits_per_key(n, width, limit):
     assert fuse.slots_for(n) * width / n <= limit
@@ -145,6 +160,6 @@ def test_wrong_arguments():
         with pytest.raises(ValueError, match="4 to 16"):
             fuse.build_fuse([1], width)
     with pytest.raises(ValueError, match="does not fit"):
-        fuse.probe_fuse((1, 4, 8, 0), b"\0" * 64 * 3, [1])
+        fuse.probe_fuse((1, 4, 8, 0, 3), b"\0" * 64 * 3, [1])
     with pytest.raises(ValueError, match="negative"):
         fuse.width_for(-1)
