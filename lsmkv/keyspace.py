@@ -19,7 +19,7 @@ from lsmkv.mapping import Key, OrderedMapping, optional_bytes
 from lsmkv.options import MAX_LEVELS, Options, keyspace_options
 from lsmkv.prefixed import PrefixedDB, delete_from
 from lsmkv.snapshot import Snapshot
-from lsmkv.transaction import Transaction, transact
+from lsmkv.transaction import Transaction, pop_first, transact
 from lsmkv.version.stored_tree import StoredTree
 from lsmkv.version.version import KeyRange
 from lsmkv_ext.batch import WriteBatch
@@ -87,7 +87,6 @@ class KeyspaceCalls(UpdatingStore, ColumnWrites, OrderedMapping, MutableMapping[
     iterator = Store.iterator
     # MutableMapping has them too, in two steps each.
     pop = UpdatingStore.pop
-    popitem = UpdatingStore.popitem
     setdefault = UpdatingStore.setdefault
 
     def snapshot(self) -> Snapshot:
@@ -187,6 +186,19 @@ class KeyspaceCalls(UpdatingStore, ColumnWrites, OrderedMapping, MutableMapping[
         """
         self._check_open()
         return transact(self.transaction, function, index(retries))
+
+    def popitem(self) -> tuple[bytes, bytes]:
+        """Delete the first key and return it with its value. Raises `KeyError` if there is none.
+
+        >>> db.put(b"ada", b"1815")
+        >>> db.popitem()
+        (b'ada', b'1815')
+        """
+        return self._pop_first(b"")
+
+    def _pop_first(self, prefix: bytes) -> tuple[bytes, bytes]:
+        self._require_writable()
+        return pop_first(self.transaction, prefix)
 
     def sync(self) -> None:
         """Make everything written so far survive a power cut. Without a log this is a flush.

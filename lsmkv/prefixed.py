@@ -470,12 +470,8 @@ class PrefixedDB(OrderedMapping, MutableMapping[bytes, bytes]):
         >>> db.prefixed_db(b"user:").popitem()
         (b'ada', b'1815')
         """
-        missing: Any = object()
-        for key in self.iterator(include_value=False):
-            value = self.pop(key, missing)
-            if value is not missing:
-                return key, value
-        raise KeyError("there is no key")
+        key, value = self._writable._pop_first(self.prefix)
+        return key[len(self.prefix) :], value
 
     def clear(self) -> None:
         """Delete every key with the prefix, with one small write.

@@ -6,6 +6,7 @@ import io
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, TypeVar
 
 from lsmkv.errors import ConflictError
@@ -116,6 +117,20 @@ class Transaction(TransactionBase):
 
     def __iter__(self) -> Iterator[bytes]:
         return self.keys()
+
+
+def pop_first(begin: Callable[[], Transaction], prefix: bytes) -> Item:
+    """Delete the first key with the prefix and return it with its value. Raises `KeyError` if there is none.
+
+    In a transaction, because nobody may put a smaller key between the read and the delete.
+    """
+    while True:
+        with suppress(ConflictError), begin() as transaction:
+            item = next(transaction.items(prefix=prefix), None)
+            if item is None:
+                raise KeyError("there is no key")
+            transaction.delete(item[0])
+            return item
 
 
 def _bounds(start: bytes | None, stop: bytes | None, prefix: bytes | None) -> tuple[bytes, bytes | None]:

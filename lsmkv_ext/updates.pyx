@@ -229,19 +229,3 @@ cdef class UpdatingStore(Store):
                 return found
             if self.write_unchanged(k, value, seen, SYNC_AS_DEFAULT):
                 return value
-
-    def popitem(self):
-        """Delete the first key and return it with its value. Raises `KeyError` if there is none.
-
-        >>> db.put(b"ada", b"1815")
-        >>> db.popitem()
-        (b'ada', b'1815')
-        """
-        self.check_writable()
-        while True:
-            key = next(self.iterator(include_value=False), None)
-            if key is None:
-                raise KeyError("there is no key")
-            value = self.pop(key, MISSING)
-            if value is not MISSING:
-                return key, value

@@ -141,6 +141,34 @@ def test_popitem_takes_the_first_key(place):
         place.popitem()
 
 
+def test_popitem_takes_a_smaller_key_that_comes_in_meanwhile(place, monkeypatch):
+    """Between its read and its delete."""
+    delete = lsmkv.Transaction.delete
+
+    def delete_later(transaction, key):
+        if b"a" not in place:
+            place[b"a"] = b"1"
+        delete(transaction, key)
+
+    monkeypatch.setattr(lsmkv.Transaction, "delete", delete_later)
+    place[b"b"] = b"2"
+    assert place.popitem() == (b"a", b"1") and dict(place) == {b"b": b"2"}
+
+
+def test_popitem_finds_a_key_that_comes_in_before_the_last_one_goes(place, monkeypatch):
+    delete = lsmkv.Transaction.delete
+
+    def delete_after_another(transaction, key):
+        if b"a" in place:
+            place[b"b"] = b"2"
+            del place[b"a"]
+        delete(transaction, key)
+
+    monkeypatch.setattr(lsmkv.Transaction, "delete", delete_after_another)
+    place[b"a"] = b"1"
+    assert place.popitem() == (b"b", b"2") and not dict(place)
+
+
 def test_values_in_tables_and_behind_tombstones(db):
     db[b"a"], db[b"n"] = b"1", number(41)
     db.flush()
