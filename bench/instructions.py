@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import lsmkv
 
 KEYS = 50_000  # in the database that the read paths use
 VALUE = b"v" * 100
+NAMED = "named"  # a keyspace
 COLLECTED = re.compile(r"Collected : (\d+)")
 MISSING = re.compile(r"^(TypeError|AttributeError): ", re.MULTILINE)
 
@@ -39,13 +41,14 @@ def _draws(count: int, limit: int = KEYS) -> list[int]:
 
 
 def prepare(path: Path) -> None:
-    """Write the database of the read paths: one level, keys of 16 bytes, values of 100."""
+    """Write the database of the read paths: two keyspaces, one level each, keys of 16 bytes, values of 100."""
     with lsmkv.open(path, wal=None) as db:
-        for start in range(0, KEYS, 1000):
-            with db.write_batch() as batch:
-                for i in range(start, start + 1000):
-                    batch.put(_key(i), VALUE)
-        db.compact_range()
+        for keyspace in (db, db.keyspace(NAMED)):
+            for start in range(0, KEYS, 1000):
+                with keyspace.write_batch() as batch:
+                    for i in range(start, start + 1000):
+                        batch.put(_key(i), VALUE)
+            keyspace.compact_range()
 
 
 def _each(call: Callable[[bytes], Any], keys: Iterable[bytes]) -> None:
@@ -84,27 +87,31 @@ def _write_batch(stack: ExitStack, path: Path) -> Operation:
     return run
 
 
-def _get_memtable(stack: ExitStack, path: Path) -> Operation:
-    db = stack.enter_context(lsmkv.open(path / "new"))
+def _get_memtable(stack: ExitStack, path: Path, keyspace: str | None = None) -> Operation:
+    db = _keyspace(stack.enter_context(lsmkv.open(path / "new")), keyspace)
     for i in range(5000):
         db.put(_key(i), VALUE)
     return lambda count: _each(db.get, [_key(i) for i in _draws(count, 5000)])
 
 
-def _open_reader(stack: ExitStack, path: Path, **options: Any) -> lsmkv.DB:
-    db = stack.enter_context(lsmkv.open(path / "tables", "r", **options))
+def _keyspace(db: lsmkv.DB, name: str | None) -> lsmkv.DB | lsmkv.Keyspace:
+    return db if name is None else db.keyspace(name)
+
+
+def _open_reader(stack: ExitStack, path: Path, keyspace: str | None = None, **options: Any) -> Any:
+    db = _keyspace(stack.enter_context(lsmkv.open(path / "tables", "r", **options)), keyspace)
     for _ in db.items():
         pass  # the blocks are cached
     return db
 
 
-def _get_table(stack: ExitStack, path: Path) -> Operation:
-    db = _open_reader(stack, path, row_cache_size=0)
+def _get_table(stack: ExitStack, path: Path, keyspace: str | None = None) -> Operation:
+    db = _open_reader(stack, path, keyspace, row_cache_size=0)
     return lambda count: _each(db.get, [_key(i) for i in _draws(count)])
 
 
-def _get_row_cache(stack: ExitStack, path: Path) -> Operation:
-    db = _open_reader(stack, path)
+def _get_row_cache(stack: ExitStack, path: Path, keyspace: str | None = None) -> Operation:
+    db = _open_reader(stack, path, keyspace)
     hot = [_key(i) for i in _draws(100)]
     for _ in range(4):
         _each(db.get, hot)
@@ -144,6 +151,7 @@ def _seek(stack: ExitStack, path: Path) -> Operation:
     return lambda count: _each(cursor.seek, [_key(i) for i in _draws(count)])
 
 
+# "-named": in a named keyspace.
 PATHS: dict[str, Callable[[ExitStack, Path], Operation]] = {
     "put": _put,
     "put-ttl": _put_ttl,
@@ -151,6 +159,9 @@ PATHS: dict[str, Callable[[ExitStack, Path], Operation]] = {
     "get-memtable": _get_memtable,
     "get-row-cache": _get_row_cache,
     "get-table": _get_table,
+    "get-memtable-named": partial(_get_memtable, keyspace=NAMED),
+    "get-row-cache-named": partial(_get_row_cache, keyspace=NAMED),
+    "get-table-named": partial(_get_table, keyspace=NAMED),
     "get-miss": _get_miss,
     "multi-get": _multi_get,
     "iterator-step": _iterator_step,
