@@ -108,12 +108,12 @@ class Flusher:
             self._status.waited(time.monotonic_ns() - began)
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
-        task, expected = self.task, True
-        if task is not None:
-            task.hurry()
-            # Waits for the thread one interval only: the task may be queued behind others that hang.
-            expected = task.expected
+        task = self.task
+        # Waits for the thread one interval only: the task may be queued behind others that hang.
+        expected = task is None or task.expected
         while not self._check_done(done):
+            if task is not None:
+                task.hurry()  # in every round: a run that is failing begins its pause at its end
             if expected or task is None or not task.help():
                 self._wait_for_change(done)
             expected = False

@@ -193,6 +193,27 @@ def test_a_finalizer_that_closes_the_database_inside_its_flush_does_not_wait_for
         assert dict(db) == {b"a": b"1"}
 
 
+def test_a_pause_that_begins_while_a_caller_waits_does_not_hold_it_up(db, monkeypatch):
+    """A flush has failed, but still runs when the caller begins to wait."""
+    flusher, waits = db._scheduler.flusher, threading.Event()
+    fail_once(monkeypatch, flusher, "_write")
+    failed, wait = db._scheduler.status.failed, flusher._wait_for_change
+
+    def fail_slowly(*args):
+        pause = failed(*args)
+        assert waits.wait(LIMIT)
+        return pause
+
+    for name in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(status, name, 3600.0)
+    monkeypatch.setattr(db._scheduler.status, "failed", fail_slowly)
+    monkeypatch.setattr(flusher, "_wait_for_change", lambda done: (waits.set(), wait(done)))
+    db[b"a"] = b"1"
+    db.flush(wait=False)
+    wait_until(lambda: "flush" in db._scheduler.status.errors)
+    assert within_limit(db.flush) is None
+
+
 def test_the_error_of_a_flush_reaches_the_caller_that_asked_for_it(db, monkeypatch):
     """If a thread flushed, and failed, before the caller began to wait."""
     raised = fail_once(monkeypatch, db._scheduler.flusher, "_write")
