@@ -32,7 +32,7 @@ class Parsed(click.ParamType):
 class FloatRange(click.FloatRange):
     """A range of numbers, without NaN, which is in every range of click's."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)

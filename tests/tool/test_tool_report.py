@@ -2,13 +2,15 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 from toolrunner import tool
 
 import lsmkv
-from lsmkv_tool.report import quick_verify
+from lsmkv_tool.db import stats_export
+from lsmkv_tool.report import quick_verify, verdict
 
 TITLES = ("Tree", "Reads saved by filters", "Filters", "Reads and writes", "Disk space", "Logs", "Options")
 
@@ -40,6 +42,7 @@ def test_a_page_is_overwritten_only_by_force(lab):
 
 
 def test_a_sound_database_is_healthy(lab):
+    Path("mydb/STATS").unlink()  # errors that the process had
     outcome, text = page_of("mydb")
     files, size = len(os.listdir("mydb")), sum(path.stat().st_size for path in Path("mydb").iterdir())
     kind, words = card(text)
@@ -148,3 +151,13 @@ def test_report_beside_a_writer_has_no_false_damage(tmp_path, monkeypatch):
                 db.put(b"%06d" % (i * 7919 % 3000), b"%d" % round_ * 20)
             outcome, text = page_of("db")
             assert (outcome.code, card(text)[0]) == (0, "good"), outcome.out
+
+
+def test_the_verdict_tells_why_a_running_database_is_read_only():
+    stats = {"alarms": [], "stalls": {"stop_seconds": 2.5}, "health": {"read_only": "no space", "last_error": None}}
+    sample = stats_export.Sample(1, time.time(), stats)
+    first, second = verdict.alarms([("", sample)])
+    assert first.kind == "warning" and "takes no more writes: no space" in first.text
+    assert "stopped for 2.5 s" in second.text
+    del stats["health"]
+    assert len(list(verdict.alarms([("", sample)]))) == 1

@@ -67,6 +67,11 @@ def alarms(samples: Sequence[tuple[str, stats_export.Sample]]) -> Iterator[Probl
         for alarm in sample.stats["alarms"]:
             yield Problem("warning", f"keyspace {keyspace}: {alarm['message']}" if keyspace else alarm["message"])
     for _, sample in samples[:1]:
+        health = sample.stats.get("health", {})  # an earlier release has none
+        if health.get("read_only"):
+            yield Problem("warning", f"the running database takes no more writes: {health['read_only']}")
+        elif health.get("last_error"):
+            yield Problem("warning", f"the last error in the background: {health['last_error']}")
         stopped = sample.stats["stalls"]["stop_seconds"]
         if stopped >= STOPPED_SECONDS:
             text = f"writers were stopped for {stopped:.1f} s in all, because flushes or compactions were behind"
