@@ -280,14 +280,16 @@ class DB(KeyspaceCalls):
         """Refresh a read-only handle every so many seconds in the background, or with None no longer.
 
         A refresh that fails is logged, and the handle keeps its old state. A handle that writes sees everything anyway.
-        Pickled and forked handles do not refresh themselves. Raises `ValueError` unless `seconds` is positive.
+        Pickled and forked handles do not refresh themselves. Raises `ValueError` unless `seconds` is positive and finite.
 
         >>> reader = lsmkv.open(db.path, "r")
         >>> reader.refresh_every(5)
         >>> reader.close()
         """
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"seconds must be positive, not {seconds!r}")
+        if seconds is not None:
+            seconds = float(seconds)
+            if not 0 < seconds <= threading.TIMEOUT_MAX:
+                raise ValueError(f"seconds must be positive and finite, not {seconds}")
         self._check_open()
         with self._closing:
             self._check_open()

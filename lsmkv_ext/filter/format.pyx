@@ -56,7 +56,7 @@ cdef int _decode_fuse(const char* header, FilterC* f) noexcept nogil:
     f.fuse.attempt = <uint8_t>header[38]
     f.fuse.width = <uint8_t>header[7]
     f.fuse.positions = <uint8_t>header[39] if header[39] else 3
-    if f.fuse.shift > FUSE_MAX_SHIFT:
+    if header[39] == 3 or f.fuse.shift > FUSE_MAX_SHIFT:
         return FILTER_BAD_GEOMETRY
     segments = f.n_blocks >> f.fuse.shift
     if segments < f.fuse.positions or segments - f.fuse.positions + 1 > <uint32_t>-1:

@@ -69,6 +69,7 @@ DATA = {
         "CacheItem",
         "CacheStats",
         "Codec",
+        "Event",
         "Explain",
         "Options",
         "RepairReport",
@@ -875,6 +876,8 @@ _simple(
         "checkpoint": (lambda d, t: d.checkpoint(t.fspath(t.path("checkpoint"))), "fspath"),
         "close": (lambda d, t: d.close(), ""),
         "refresh": (lambda d, t: _refresh(t), ""),
+        "refresh_every": (lambda d, t: _refresh_every(t), "float"),
+        "on": (lambda d, t: _listen(d, t), "callback"),
         "reset_stats": (lambda d, t: d.reset_stats(), ""),
         "keyspace": (lambda d, t: d.keyspace(t.rng.choice([SIDE, "outer"]), bits_per_key=t.number(12)), "index"),
         "keyspaces": (lambda d, t: d.keyspaces(), ""),
@@ -897,6 +900,19 @@ def _refresh(t: Trial) -> None:
     with t.use(lsmkv.open(t.path("db"), "r")) as reader:
         reader.refresh()
         list(reader.items())
+
+
+def _refresh_every(t: Trial) -> None:
+    with t.use(lsmkv.open(t.path("db"), "r")) as reader:
+        reader.refresh_every(t.seconds(60.0))
+        list(reader.items())
+
+
+def _listen(db: lsmkv.DB, t: Trial) -> None:
+    """Listeners run in a thread of the database, so they act beside this call."""
+    stop = db.on("flush", lambda event: t.progress(0, 0))
+    db.flush()
+    stop()
 
 
 _simple(
@@ -987,6 +1003,7 @@ _simple(
     lambda t: t.db.iterator(reverse=t.rng.random() < 0.3),
     {
         **MOVES,
+        "__repr__": READS["__repr__"],
         "take": (lambda i, t: i.take(t.number(500)), "index"),
         "skip": (lambda i, t: [i.skip(t.number(20)), i.next(), i.skip(500)], "index"),
     },
@@ -996,6 +1013,7 @@ _simple(
     lambda t: t.db.cursor(),
     {
         **{name: MOVES[name] for name in ("close", "__enter__", "__exit__")},
+        "__repr__": READS["__repr__"],
         "valid": (lambda c, t: c.valid, ""),
         "seek": (lambda c, t: [(c.seek(t.key(key)), c.item()) for key in KEYS[::40]], "buffer"),
         "seek_for_prev": (lambda c, t: [(c.seek_for_prev(t.key(key)), c.item()) for key in KEYS[::40]], "buffer"),
@@ -1060,7 +1078,7 @@ BATCHED: dict[str, tuple[Call, str]] = {
     "__enter__": (lambda b, t: b.__enter__(), ""),
     "__exit__": (_then_write(lambda b, t: [b.put(OUTER, b"1"), b.__exit__(None, None, None)]), ""),
 }
-_simple("WriteBatch", lambda t: t.db.write_batch(), BATCHED)
+_simple("WriteBatch", lambda t: t.db.write_batch(), {**BATCHED, "__repr__": READS["__repr__"]})
 _simple("PrefixedBatch", lambda t: t.db.prefixed_db(b"").write_batch(), BATCHED)
 
 

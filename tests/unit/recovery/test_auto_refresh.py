@@ -87,7 +87,7 @@ def test_a_failure_is_logged_once_and_the_state_stays(db, path, caplog):
 
 
 def test_wrong_arguments_and_handles_that_need_none(db, path):
-    for seconds in (0, -1, float("nan")):
+    for seconds in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="positive"):
             db.refresh_every(seconds)
     db.refresh_every(SHORT)
