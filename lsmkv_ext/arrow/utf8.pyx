@@ -23,7 +23,7 @@ cdef inline bint _continues(uint8_t c) noexcept nogil:
 
 
 cdef inline size_t _character(const uint8_t* p, size_t n) noexcept nogil:
-    """Bytes of the character that p begins with; 0 if it is none, as overlong forms, surrogates and what is above U+10FFFF are."""
+    """Bytes of the character that p begins with. 0 if it is none: overlong, a surrogate, or above U+10FFFF."""
     cdef uint8_t c = p[0]
     if c < 0x80:
         return 1
