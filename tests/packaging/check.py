@@ -47,7 +47,8 @@ def fail_if(problem: str, names: set[str]) -> None:
 
 
 def check_wheel(path: Path, clone: Path) -> None:
-    names = set(zipfile.ZipFile(path).namelist())
+    # auditwheel adds entries for folders.
+    names = {name for name in zipfile.ZipFile(path).namelist() if not name.endswith("/")}
     fail_if("stray files in the wheel", {name for name in names if not IN_WHEEL.fullmatch(name)})
     wanted = {f"{package}/py.typed" for package in ("lsmkv", "lsmkv_ext")}
     modules = set()
