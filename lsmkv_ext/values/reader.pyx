@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport ENOENT
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from lsmkv_ext.cache.fd_cache cimport fd_acquire, fd_duplicate, fd_forget, fd_release
 from lsmkv_ext.entry cimport POINTER_SIZE
@@ -47,6 +47,7 @@ from lsmkv_ext.values.format cimport (
 
 cdef enum:
     SMALL_TABLE = 16            # chunks whose table fits on the stack
+    LONG_VALUE = 2 * VALUE_CHUNK    # stored bytes of a compressed value that are read in one piece
     SMALL_VALUE = 16 << 10      # bytes of a compressed value, with header and table, that fit on the stack
 
 
@@ -211,6 +212,25 @@ cdef int read_packed(ValueLogC* v, const ValuePointer* p, char* out, char* buffe
     return unpack(v, p, table, chunks, out, st)
 
 
+cdef int read_long(ValueLogC* v, const ValuePointer* p, char* out, Status* st) noexcept nogil:
+    """Reads a long compressed value through one chunk of memory: page faults in more cost as much as the decompression."""
+    cdef ChunkReader r
+    cdef char* buffer = <char*>lsm_alloc(VALUE_CHUNK)
+    cdef uint64_t i, at
+    if buffer == NULL:
+        return fail_memory(st, "value")
+    memset(&r, 0, sizeof(ChunkReader))
+    if chunks_begin(&r, v, p, st) == ST_OK:
+        at = r.offset
+        for i in range(chunk_count(p.raw)):
+            if chunk_read(&r, i, at, buffer, out + i * VALUE_CHUNK, st) != ST_OK:
+                break
+            at += chunk_stored(r.table, i)
+    chunks_end(&r)
+    lsm_free(buffer)
+    return st.code
+
+
 cdef int value_read(ValueLogC* v, const ValuePointer* p, char* out, Status* st) noexcept nogil:
     cdef char scratch[SMALL_VALUE]
     cdef char* buffer = scratch
@@ -218,6 +238,8 @@ cdef int value_read(ValueLogC* v, const ValuePointer* p, char* out, Status* st) 
     cdef size_t n = value_size(p.stored, p.raw) if packed else CHUNK_ENTRY * chunk_count(p.raw)
     if check_end(v, p, st) != ST_OK:
         return st.code
+    if packed and p.stored > LONG_VALUE:
+        return read_long(v, p, out, st)
     if n > SMALL_VALUE:
         buffer = <char*>lsm_alloc(n)
         if buffer == NULL:

@@ -136,6 +136,28 @@ def test_every_flipped_byte_of_a_value_is_noticed(tmp_path: Path) -> None:
         assert damaged == (0 if padding else 1)
 
 
+@pytest.mark.parametrize("compression", [0, 1, 2])
+def test_a_flipped_byte_of_a_long_value_is_noticed(tmp_path: Path, compression: int) -> None:
+    path = tmp_path / "000001.vlog"
+    writer = ValueWriter(path, 1)
+    value = half_compressible(20 * CHUNK)
+    pointer = writer.append(value, compression)
+    stored = decode_pointer(pointer)[2]
+    data = path.read_bytes()
+    for at in (
+        HEAD_SIZE + 5,
+        HEAD_SIZE + 30,
+        HEAD_SIZE + stored // 2,
+        HEAD_SIZE + 24 + stored + 1,
+        value_end(pointer) - 1,
+    ):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(CorruptionError):
+            writer.log.read(pointer)
+    path.write_bytes(data)
+    assert writer.log.read(pointer) == value
+
+
 def test_a_value_at_another_place_or_of_another_file_fails(tmp_path: Path) -> None:
     one, other = ValueWriter(tmp_path / "000001.vlog", 1), ValueWriter(tmp_path / "000002.vlog", 1)
     pointer = one.append(b"a" * 100)
