@@ -98,7 +98,10 @@ cdef bint newer_in_range(const MemC* m, const Position* began, ReadRange span, u
 
 
 cdef Tree tree_of(TransactionBase self, object keyspace):
+    """None is the keyspace that the transaction was begun in."""
     cdef Reader reader
+    if keyspace is None:
+        return self.tree
     if not isinstance(keyspace, Reader):
         raise TypeError(f"keyspace must be a Keyspace, not {type(keyspace).__name__}")
     reader = <Reader>keyspace
@@ -214,7 +217,7 @@ cdef class TransactionBase(SnapshotBase):
         cdef Tree tree
         cdef ReadState state
         self.check_live()
-        tree = self.tree if keyspace is None else tree_of(self, keyspace)
+        tree = tree_of(self, keyspace)
         if self.own or self.own_ranges:
             value = self.own.get((tree.keyspace, k), MISSING)
             if value is not MISSING:
@@ -280,7 +283,7 @@ cdef class TransactionBase(SnapshotBase):
         """A new range of the keys read, empty so far."""
         cdef ReadRange span = ReadRange()
         self.check_live()
-        span.tree = self.tree if keyspace is None else tree_of(self, keyspace)
+        span.tree = tree_of(self, keyspace)
         span.low = b""
         span.high = b""
         self.ranges.append(span)
@@ -302,7 +305,7 @@ cdef class TransactionBase(SnapshotBase):
         if len(v) > MAX_VALUE:
             refuse_value(len(v))
         self.check_live()
-        tree = self.tree if keyspace is None else tree_of(self, keyspace)
+        tree = tree_of(self, keyspace)
         self.record(tree, OP_PUT, k, v, expiry)
         self.own_expiries[(tree.keyspace, k)] = expiry
         self.own[(tree.keyspace, k)] = None if 0 < expiry <= self.held_now else v
@@ -316,7 +319,7 @@ cdef class TransactionBase(SnapshotBase):
         cdef bytes k = checked_key(key)
         cdef Tree tree
         self.check_live()
-        tree = self.tree if keyspace is None else tree_of(self, keyspace)
+        tree = tree_of(self, keyspace)
         self.record(tree, OP_DELETE, k, None, 0)
         self.own[(tree.keyspace, k)] = None
 
@@ -332,7 +335,7 @@ cdef class TransactionBase(SnapshotBase):
         self.check_live()
         if first >= last:
             return
-        tree = self.tree if keyspace is None else tree_of(self, keyspace)
+        tree = tree_of(self, keyspace)
         self.record(tree, OP_DELETE_RANGE, first, last, 0)
         self.own_ranges.append((tree.keyspace, first, last))
         for space, key in [each for each in self.own if each[0] == tree.keyspace and first <= each[1] < last]:
@@ -360,7 +363,7 @@ cdef class TransactionBase(SnapshotBase):
         """The transaction's own writes to a keyspace: [(key, value or None)] by key, and the ranges deleted."""
         cdef Tree tree
         self.check_live()
-        tree = self.tree if keyspace is None else tree_of(self, keyspace)
+        tree = tree_of(self, keyspace)
         mine = sorted((key, value) for (space, key), value in self.own.items() if space == tree.keyspace)
         return mine, [(start, stop) for space, start, stop in self.own_ranges if space == tree.keyspace]
 
