@@ -4,6 +4,7 @@ import gc
 import logging
 import shutil
 import threading
+from functools import partial
 
 import pytest
 from waiting import wait_until
@@ -61,8 +62,9 @@ def test_it_ends_when_asked_and_can_be_set_anew(db, path):
 
 def test_a_handle_that_is_forgotten_is_collected(db, path):
     reader = lsmkv.open(path, "r")
-    reader.refresh_every(3600)
-    assert refreshers()
+    reader.refresh_every(SHORT)
+    db[b"key"] = b"value"
+    wait_until(partial(reader.__contains__, b"key"))
     with pytest.warns(ResourceWarning, match="was not closed"):
         del reader
         gc.collect()
