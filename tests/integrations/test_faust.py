@@ -61,8 +61,10 @@ class Worker:
 
     def read(self):
         for line in self.process.stdout:
-            if line.startswith("## "):
-                self.lines.put(line.split()[1:])
+            # Faust begins lines of its own, which it ends later.
+            _, ours, words = line.partition("## ")
+            if ours:
+                self.lines.put(words.split())
         self.lines.put(None)
 
     def wait_for(self, done):
