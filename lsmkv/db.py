@@ -280,7 +280,9 @@ class DB(KeyspaceCalls):
         """Refresh a read-only handle every so many seconds in the background, or with None no longer.
 
         A refresh that fails is logged, and the handle keeps its old state. A handle that writes sees everything anyway.
-        Pickled and forked handles do not refresh themselves. Raises `ValueError` unless `seconds` is positive and finite.
+        Pickled and forked handles do not refresh themselves.
+
+        Raises `ValueError` unless `seconds` is positive and finite.
 
         >>> reader = lsmkv.open(db.path, "r")
         >>> reader.refresh_every(5)

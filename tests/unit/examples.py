@@ -6,6 +6,8 @@ as another store, and is at least compiled. Output stands in comments: beside a 
 
 from __future__ import annotations
 
+import gc
+import logging
 import re
 from pathlib import Path
 
@@ -40,4 +42,14 @@ def expected_output(code: str) -> list[str]:
 
 
 def run(code: str, name: str) -> None:
-    exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    """Leaves no open database behind, and the logger as it was."""
+    logger = logging.getLogger("lsmkv")
+    level, handlers = logger.level, list(logger.handlers)
+    try:
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    finally:
+        logger.setLevel(level)
+        for handler in set(logger.handlers) - set(handlers):
+            logger.removeHandler(handler)
+            handler.close()
+        gc.collect()

@@ -220,10 +220,17 @@ def is_text(value):
     return True
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One database for many small examples."""
+    with lsmkv.open(tmp_path_factory.mktemp("columns") / "db") as db:
+        yield db
+
+
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.text(max_size=5).map(str.encode), st.binary(max_size=5)), min_size=1, max_size=5))
-def test_text_is_checked_row_by_row(values):
-    check_text(values)
+def test_text_is_checked_row_by_row(shared, values):
+    check_text(shared, values)
 
 
 @pytest.mark.parametrize(
@@ -239,39 +246,20 @@ def test_text_is_checked_row_by_row(values):
         *(b"\x80", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"a\xff", b"12345678\x80", b"\xe2\x82(", b"\xf0\x9f(\x80"),
     ],
 )
-def test_what_is_not_text(value):
-    check_text([value])
-    check_text([value[:1], value[1:]])
+def test_what_is_not_text(shared, value):
+    check_text(shared, [value])
+    check_text(shared, [value[:1], value[1:]])
 
 
-def check_text(values):
-    with SHARED as db:
-        db.clear()
-        db.put_many([b"%d" % i for i in range(len(values))], values)
-        scan = db.scan_arrow(value_type="string")
-        if all(map(is_text, values)):
-            assert [value for _, value in pairs(scan)] == [value.decode() for value in values]
-        else:
-            with pytest.raises(pyarrow.ArrowInvalid, match="ValueError: a row is not UTF-8"):
-                pyarrow.table(scan)
-
-
-class Shared:
-    """One database for many small examples."""
-
-    db = None
-
-    def __enter__(self):
-        if self.db is None:
-            self.folder = tempfile.TemporaryDirectory()
-            self.db = lsmkv.open(self.folder.name + "/db")
-        return self.db
-
-    def __exit__(self, *exc):
-        pass
-
-
-SHARED = Shared()
+def check_text(db, values):
+    db.clear()
+    db.put_many([b"%d" % i for i in range(len(values))], values)
+    scan = db.scan_arrow(value_type="string")
+    if all(map(is_text, values)):
+        assert [value for _, value in pairs(scan)] == [value.decode() for value in values]
+    else:
+        with pytest.raises(pyarrow.ArrowInvalid, match="ValueError: a row is not UTF-8"):
+            pyarrow.table(scan)
 
 
 # --- errors and ends --------------------------------------------------------------------------------------------------
