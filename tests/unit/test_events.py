@@ -13,6 +13,7 @@ from waiting import wait_until
 
 import lsmkv
 from lsmkv import events
+from lsmkv.compaction.flush import Flusher
 from lsmkv.compaction.news import LONG_STOP_NS, pressed, waited
 from lsmkv.errors import CorruptionError
 from lsmkv.stats import alarms
@@ -312,7 +313,19 @@ def test_stalls_are_heard(path):
     assert seen[1].level == logging.INFO and seen[2]["before"] == "stop" and seen[2]["seconds"] > 0
 
 
-def test_a_writer_that_waits_for_a_flush_is_heard(path):
+def test_a_writer_that_waits_for_a_flush_is_heard(path, monkeypatch):
+    begin, flush, wait = threading.Event(), Flusher._flush_what_fits, Flusher._wait_until
+
+    def held_back(flusher, logs):
+        begin.wait()
+        return flush(flusher, logs)
+
+    def waiting(flusher, done):
+        begin.set()
+        wait(flusher, done)
+
+    monkeypatch.setattr(Flusher, "_flush_what_fits", held_back)
+    monkeypatch.setattr(Flusher, "_wait_until", waiting)
     seen = Seen()
     with lsmkv.open(path, write_buffer_size=8192) as db:
         db.on("stall", seen)
