@@ -401,7 +401,7 @@ class DB(KeyspaceCalls):
             try:
                 self._remove_traces()
             finally:
-                # A second close does nothing, so whatever failed, the lock goes now.
+                # Release the lock even if that failed: a second close does nothing.
                 if self._lock is not None:
                     self._lock.release()
         news.closed(self._scheduler.status.events)
@@ -466,7 +466,7 @@ def _export(scheduler: Scheduler) -> None:
 
 
 def _alarm_watch(scheduler: Scheduler) -> Callable[[], list[Event]]:
-    """What looks at the alarms. It is made at the first look, because it needs the statistics."""
+    """Return a function that looks at the alarms. Its first call imports the statistics."""
     made: list[Callable[[], list[Event]]] = []
 
     def look() -> list[Event]:

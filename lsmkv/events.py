@@ -1,8 +1,8 @@
 """Events: what a database does in the background, for listeners (`DB.on`) and for the logger `lsmkv`.
 
-Whoever has news calls `publish`, at any place and under any lock: it appends to a queue and starts the thread that
-delivers. The thread, `lsmkv-events`, holds no lock of the database while it logs and calls listeners, and ends when the
-queue is empty. So an idle database has no such thread, and what nobody wants costs one look.
+Any thread may call `publish`, under any lock. It drops an event that neither the log nor a listener wants. Any other goes
+to a queue for the thread `lsmkv-events`, which it starts. That thread logs and calls listeners without any lock of the
+database, and ends when the queue is empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("lsmkv")
 
 KINDS = ("open", "recovery", "flush", "compaction", "stall", "alarm", "error", "close")
 ALL = "all"
-# Events that wait for a slow listener. Of more, the oldest are dropped.
+# Events in the queue. Further ones drop the oldest.
 LONGEST_QUEUE = 1000
 # How long a close waits for listeners.
 CLOSE_SECONDS = 5.0
@@ -59,8 +59,8 @@ Listener = Callable[[Event], object]
 
 
 class Listeners:
-    """The listeners of a database, which owns this object. So a listener that refers to it makes a cycle, which is
-    collected.
+    """The listeners of a database. The database owns this object: a listener that refers to the database makes a cycle,
+    which is collected.
 
     GIL-protected: entries
     """
@@ -94,16 +94,16 @@ class Events:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # Returns the alarms that went on or off; set by the statistics.
+        # Returns the alarms that went on or off. Set by the database; None before that and once it closes.
         self.look_at_alarms: Callable[[], list[Event]] | None = None
         self._listeners: Callable[[], Listeners | None] = _nobody
         self._queue: deque[tuple[Event, bool]] = deque(maxlen=LONGEST_QUEUE)  # and whether to log it
-        self.dropped = 0  # events that nobody will see
-        self._idle = [True]  # whoever pops the item runs the thread
+        self.dropped = 0  # events, since the last warning
+        self._idle = [True]  # a thread that pops the item may deliver
         self._thread: threading.Thread | None = None
 
     def tell(self, listeners: Listeners) -> None:
-        """From now on `listeners` hear of the events, as long as somebody holds them."""
+        """Sends events to `listeners` from now on. Holds a weak reference."""
         self._listeners = weakref.ref(listeners)
 
     def _those_of(self, kind: str) -> list[Listener]:
@@ -112,7 +112,7 @@ class Events:
         return [listener for wanted, listener in entries if wanted in (kind, ALL)]
 
     def _wants(self, kind: str, level: int | None) -> bool:
-        """Whether anybody wants such events; the log does not if `level` is None."""
+        """Whether a listener or the log wants such events. `level` is None for an event that is not to be logged."""
         return bool(self._those_of(kind)) or (level is not None and log.isEnabledFor(level))
 
     @property
@@ -122,7 +122,7 @@ class Events:
     def publish(
         self, kind: str, text: str, level: int = logging.DEBUG, /, *, logged: bool = False, **details: Any
     ) -> None:
-        """Delivers an event. `logged`: the caller has logged it. Takes no lock."""
+        """Queues an event for the log and the listeners. `logged`: the caller has logged it. Takes no lock."""
         if not self._wants(kind, None if logged else level) and not (kind in ("flush", "compaction") and self._watched):
             return
         if len(self._queue) == self._queue.maxlen:
@@ -131,7 +131,7 @@ class Events:
         self._run()
 
     def _run(self) -> None:
-        """Starts the thread, if there is none."""
+        """Starts the thread unless it runs."""
         if is_finalizing():
             return
         try:
@@ -155,7 +155,7 @@ class Events:
                     self._deliver(*self._queue.popleft())
             finally:
                 self._idle.append(True)
-            # One published since may have found this thread still running.
+            # An event that was published before the append started no thread.
             if not self._queue:
                 return
             try:
@@ -188,7 +188,7 @@ class Events:
                 log.exception("%s: a listener of %r events raised", self.path, event.kind)
 
     def close(self) -> None:
-        """Waits until everything is delivered, but not for long, and not in a listener."""
+        """Waits up to CLOSE_SECONDS until all events are delivered. In a listener it does not wait."""
         self.look_at_alarms = None
         thread = self._thread
         if thread is None or thread is threading.current_thread() or is_finalizing():

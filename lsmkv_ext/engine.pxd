@@ -116,14 +116,21 @@ cdef class Engine:
     cdef bint reserve_used      # the disk is full: only writes that free space are taken
     cdef bint held              # delay, stopped or reserve_used is set: the one test that every write makes
 
+    # Raises ClosedError or ReadOnlyError if writes are refused. fail_write: the caller has found that they are.
     cdef int check_writable(self) except -1
     cdef int fail_write(self) except -1
+    # Waits for the writer's turn without the GIL. Turns are in the order of asking: otherwise writers that rotate all the time
+    # could starve a flush or a close.
     cdef int take_turn(self) except -1
     cdef int end_turn(self) noexcept
-    # frees: the write has only deletes, which free more space than they take.
-    cdef int throttle(self, uint64_t footprint, bint frees) except -1
-    cdef int make_room(self, bint keep_turn, bint frees) except -1
+    # Does everything of a write that may wait: back pressure, the turn, a rotation. On return the GIL has been held since the
+    # last check, which excludes other writers. keep_turn: the caller will release the GIL, so it also holds the turn on return.
+    # frees: the write has only deletes, which free more space than they take. It calls the two below if it must wait.
     cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1
+    # Back pressure: waits while writers are stopped, and sleeps in proportion to the bytes written.
+    cdef int throttle(self, uint64_t footprint, bint frees) except -1
+    # Waits for the turn and, through the hook, rotates a full memtable. Both may release the GIL.
+    cdef int make_room(self, bint keep_turn, bint frees) except -1
     # Whether to retry the write that failed with *st: it frees space, and the reserve was released for it.
     cdef bint has_reserve(self, bint frees, const Status* st) except -1
     # The caller has checked that the engine is writable, and nothing has run since that could close it. `sync` is a SyncWish.
@@ -133,8 +140,9 @@ cdef class Engine:
     # Returns whether it wrote: always, but for a condition that does not hold.
     cdef int write_payload(self, const BatchC* b, int sync, WriteCondition condition=*) except -1
     cdef int count_batch(self, const BatchC* b) noexcept
+    # Raises KeyspaceError if an operation names a keyspace that was dropped.
     cdef int check_keyspaces(self, const BatchC* b) except -1
-    # A database of format 1 gets format 2.
+    # Gives a database of format 1 format 2.
     cdef int upgrade(self) except -1
     cdef int update_held(self) noexcept
     # A copy of the batch in which puts without an expiry have the default one of their keyspace.
@@ -142,6 +150,8 @@ cdef class Engine:
     # Writes the log record and the memtable entries. `large`: off the GIL, and ends the turn. `end` gets the end of the record.
     # Returns 1 if the disk was full and the reserve has been released: begin again.
     cdef int apply_payload(self, const BatchC* b, bint large, uint64_t* end) except -1
+    # Returns once the log in use up to `offset`, and all older logs, survive a power cut. The older ones are synced first: the
+    # synced writes are always a prefix of all writes.
     cdef int sync_to(self, uint64_t offset) except -1
 
 
@@ -154,5 +164,5 @@ cdef inline bint wants_sync(Engine engine, int sync) noexcept:
 cdef bint key_unchanged(Tree tree, const char* key, size_t klen, uint64_t hash, Seen seen) noexcept
 
 
-cdef class Exclusive:
+cdef class Exclusive:           # the writer's turn for a `with` block
     cdef Engine engine

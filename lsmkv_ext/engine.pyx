@@ -340,7 +340,7 @@ cdef class Engine:
         return clock_now(&self.handle.clock)
 
     def start_clock(self, uint64_t latest, ManualClock manual=None):
-        """Lets the clock show at least `latest`. `manual` replaces the clock of the system."""
+        """Sets the clock to `latest` if it is behind. `manual` replaces the clock of the system."""
         clock_set_manual(&self.handle.clock, NULL if manual is None else manual.time)
         clock_advance(&self.handle.clock, latest)
 
@@ -363,7 +363,7 @@ cdef class Engine:
         logger.error("%s: read-only from now on: %s", self.path, error)
 
     def require_writable(self):
-        """Raises ClosedError or ReadOnlyError if a write would, but lets the last flush through."""
+        """Raises ClosedError or ReadOnlyError if writes are refused, except to the last flush of a close."""
         handle_check(self.handle)
         if not self.writable and not (self.sealed and self.refusal is None):
             self.fail_write()
@@ -502,7 +502,7 @@ cdef class Engine:
         memset(&syncs, 0, sizeof(syncs))
         for log in self.logs:
             add_syncs(&syncs, log.c)
-        # The counters of the present logs go on: less than none, so that the sum is none.
+        # The present logs keep their counts: past_syncs becomes their negative, so the sum is 0.
         memset(&self.past_syncs, 0, sizeof(self.past_syncs))
         subtract_syncs(&self.past_syncs, &syncs)
         for tree in self.forest.trees:
@@ -513,7 +513,6 @@ cdef class Engine:
     # --- the writer's turn -------------------------------------------------------------------------------------------------
 
     cdef int take_turn(self) except -1:
-        """Served in the order of asking; otherwise writers that rotate all the time could starve a flush or a close."""
         cdef uint64_t ticket = self.turn.drawn
         if self.turn.served != ticket and lsm_finalizing():
             refuse_finalizing()
@@ -546,7 +545,6 @@ cdef class Engine:
     # --- writes ----------------------------------------------------------------------------------------------------------
 
     cdef int throttle(self, uint64_t footprint, bint frees) except -1:
-        """Applies the back pressure: waits while writers are stopped, and sleeps in proportion to the bytes written."""
         cdef uint64_t began, now, ns
         if self.reserve_used and not frees:
             if self.refill_reserve is not None:
@@ -580,7 +578,6 @@ cdef class Engine:
         return self.check_writable()
 
     cdef int make_room(self, bint keep_turn, bint frees) except -1:
-        """Waits for the turn and, through the hook, rotates a full memtable. Both may release the GIL."""
         cdef bint ready = False
         section_refuse()
         self.take_turn()
@@ -601,8 +598,6 @@ cdef class Engine:
         return 0
 
     cdef int begin_write(self, uint64_t footprint, bint keep_turn, bint frees) except -1:
-        """Does everything of a write that may wait. On return the GIL has been held since the last check, which excludes other
-        writers. `keep_turn`: the caller will release the GIL, so it also holds the turn on return."""
         if self.held:
             self.throttle(footprint, frees)
         if self.turn.drawn != self.turn.served or self.buffered >= self.capacity:
@@ -733,7 +728,6 @@ cdef class Engine:
         return out
 
     cdef int check_keyspaces(self, const BatchC* b) except -1:
-        """Raises KeyspaceError if an operation names a keyspace that was dropped."""
         cdef OpCursor ops
         cdef Operation op
         ops_begin(&ops, b.data, b.used, b.count, 0, ANY_OPERATION)
@@ -805,7 +799,6 @@ cdef class Engine:
             self.sync_to(lsm_load64(&self.log.c.offset))
 
     cdef int sync_to(self, uint64_t offset) except -1:
-        """Syncs the older logs first: the synced writes are always a prefix of all writes."""
         cdef list old_logs = self.old_logs
         cdef LogWriter current = self.log
         cdef LogWriter log

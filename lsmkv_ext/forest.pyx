@@ -47,7 +47,6 @@ cdef class Forest:
         slots_free(&self.next_slots)
 
     cdef int replace(self, list trees, object states) except -1:
-        """Replaces the trees and their states at open and refresh; `states` has one for each tree."""
         cdef Tree tree
         cdef ReadState state
         cdef MemSlots slots
@@ -62,8 +61,6 @@ cdef class Forest:
         return 0
 
     cdef int prepare(self, list trees, dict levels, object drop, uint64_t ingested_seq) except -1:
-        """Makes the states that `publish` installs. `trees` are all that there will be, `levels` the new levels by keyspace;
-        memtables in `drop` are flushed. `ingested_seq` is that of ingested tables, or 0."""
         cdef Tree tree
         cdef uint64_t oldest = self.oldest_read if self.transactions else <uint64_t>-1
         for tree in trees:
@@ -118,7 +115,6 @@ cdef class Forest:
         return 0
 
     cdef int rotate(self, dict memtables, uint64_t number) except -1:
-        """Installs new active memtables, by keyspace. The others are empty: they belong to the log `number` from now on."""
         cdef Tree tree
         try:
             for tree in self.trees:
@@ -182,7 +178,6 @@ cdef class Forest:
         return 0
 
     cdef uint64_t oldest_number(self):
-        """The number of the oldest log that a memtable belongs to after the edit that is prepared; 0: none."""
         cdef Tree tree
         cdef ReadState state
         cdef Memtable memtable
@@ -195,7 +190,6 @@ cdef class Forest:
         return oldest
 
     cdef uint64_t buffered(self) noexcept:
-        """Bytes in the active memtables."""
         cdef uint64_t total = 0
         cdef Py_ssize_t i
         for i in range(self.slots.count):

@@ -42,17 +42,25 @@ cdef class Tree:
     cdef uint64_t large_value       # values of so many bytes go to a value log; UINT64_MAX: none does
     cdef int value_compression      # of these: VALUE_*
 
-    cdef int next_generation(self) noexcept
+    cdef int next_generation(self) noexcept     # invalidates the cached rows
+    # After a new state: puts to the active memtable cut its spans from now on, not those of the old state.
     cdef int take_spans(self) noexcept
+    # Replaces the state at open and refresh. After a refresh it may be the state of another database at the same path.
     cdef int install(self, ReadState state) except -1
+    # Makes the state that `publish` installs: `levels`, and the memtables without those in `drop`.
     cdef int prepare(self, object levels, object drop) except -1
+    # After `prepare`: chooses the flushed memtables to keep. Transactions read at `oldest` or later; UINT64_MAX: there are none.
     cdef int keep_flushed(self, object drop, uint64_t oldest) except -1
+    # After `keep_flushed`: to transactions, all keys in the ranges of the tables ingested at `seq` have changed. Keeps a memtable
+    # with a range tombstone for each table, which tells them.
     cdef int keep_ingested(self, object levels, uint64_t seq) except -1
-    cdef int forget_kept(self) noexcept
+    cdef int forget_kept(self) noexcept     # the last transaction has ended
+    # Leaves the old state in `next_state` for `discard`: freeing it may run Python code, which must find all trees published.
     cdef int publish(self) noexcept
-    cdef int discard(self) noexcept     # also frees what publish left
+    cdef int discard(self) noexcept
+    # Makes the states that `rotate` installs.
     cdef int stage_rotation(self, Memtable memtable) except -1
     cdef int unstage_rotation(self) noexcept
     cdef int rotate(self) noexcept
     cdef int close(self) noexcept
-    cpdef dict counters(self)
+    cpdef dict counters(self)       # those of lookups, by name

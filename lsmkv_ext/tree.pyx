@@ -30,7 +30,6 @@ cdef class Tree:
         return 0
 
     cdef int take_spans(self) noexcept:
-        """After a new state: from now on the puts of the active memtable cut its spans, and no longer those of the old state."""
         if self.spans is not None:
             self.spans.active = NULL
         self.spans = self.state.spans
@@ -38,7 +37,6 @@ cdef class Tree:
         return 0
 
     cdef int install(self, ReadState state) except -1:
-        """Replaces the state at open and refresh. After a refresh it may be the state of another database at the same path."""
         self.active = state.memtables[0]
         self.state = state
         self.seed = state.c.seed
@@ -47,14 +45,11 @@ cdef class Tree:
         return 0
 
     cdef int prepare(self, object levels, object drop) except -1:
-        """Makes the state that `publish` will install: `levels`, and the memtables without those in `drop`."""
         kept = [memtable for memtable in self.state.memtables if memtable not in drop]
         self.next_state = ReadState(kept, levels, self.seed, self.spans)
         return 0
 
     cdef int keep_flushed(self, object drop, uint64_t oldest) except -1:
-        """Part of `prepare`: which memtables are kept after they were flushed. Transactions read at `oldest` or later; without
-        any it is the largest number."""
         cdef Memtable memtable
         cdef uint64_t room = KEPT_LIMIT
         cdef list kept = []
@@ -69,8 +64,6 @@ cdef class Tree:
         return 0
 
     cdef int keep_ingested(self, object levels, uint64_t seq) except -1:
-        """Part of `prepare`: for a transaction, all keys in the ranges of the ingested tables have changed. A kept memtable with
-        range tombstones says so."""
         cdef Memtable memtable = Memtable(self.seed, 4096, small=True)
         cdef bytes start, stop
         for table in [table for tables in levels for table in tables if table.global_seq == seq]:
@@ -82,7 +75,6 @@ cdef class Tree:
         return 0
 
     cdef int forget_kept(self) noexcept:
-        """No transaction lives any more."""
         cdef Memtable memtable
         for memtable in self.kept:
             self.forgotten = max(self.forgotten, memtable.c.max_seq)
@@ -90,7 +82,6 @@ cdef class Tree:
         return 0
 
     cdef int publish(self) noexcept:
-        """Leaves the old state in `next_state`: freeing it may run Python code, which must find all trees published."""
         cdef ReadState old = self.state
         self.state = self.next_state
         self.next_state = old
@@ -142,7 +133,6 @@ cdef class Tree:
         return 0
 
     cpdef dict counters(self):
-        """The raw counters of lookups by name."""
         cdef dict out = counters_dict(&self.lookups)
         out["row_bytes"] = self.row_cache.c.used
         out["dead_spans"] = 0 if self.spans is None or self.spans.known == NULL else self.spans.known.n

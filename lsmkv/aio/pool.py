@@ -18,7 +18,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-# A task that never waits would keep the loop from all others: every so many calls without a thread, it gives way.
+# Calls without a thread after which a task yields to the loop: a task that never waits would block all others.
 STREAK = 32
 
 
@@ -48,7 +48,7 @@ class Pool:
         return future
 
     def gives_way(self) -> bool:
-        """Called after each call that took no thread. Whether the caller should let other tasks run."""
+        """Whether the caller should let other tasks run. Call it after each call that took no thread."""
         self._streak += 1
         return self._streak % STREAK == 0
 
@@ -57,7 +57,8 @@ class Pool:
         if self._pid != os.getpid():
             return  # the threads are those of the parent
         if self._last is None:
-            # Those before it have a thread by the time it has one, so it waits for no call behind itself.
+            # The executor starts calls in order: when `_finish` runs, all pending calls have started, so it waits for
+            # none that needs its thread.
             self._last = self._executor.submit(_finish, set(self._pending), last)
             self._executor.shutdown(wait=False)
         await asyncio.shield(asyncio.wrap_future(self._last))

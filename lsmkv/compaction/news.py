@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from lsmkv.recovery.stored_state import RecoveryReport
 
 MIB = 1 << 20
-# A writer that was stopped for so long deserves a warning.
+# A longer stop of a writer is a warning.
 LONG_STOP_NS = 1_000_000_000
 
 P = ParamSpec("P")
 
 
 def _never_fails(publish: Callable[Concatenate[Events, P], None]) -> Callable[Concatenate[Events, P], None]:
-    """Without memory for its news, the work that has them goes on."""
+    """An event for which there is no memory is dropped: it must not fail the work that it reports."""
 
     def attempt(events: Events, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -100,7 +100,7 @@ def compacted(events: Events, keyspace: str, plan: CompactionPlan, result: Resul
 
 @_never_fails
 def pressed(events: Events, before: str, now: str, delay_ns: int, stopped_ns: int) -> None:
-    """The pressure on writers changed from one state to another, or within one, which is no news."""
+    """The pressure on writers changed. Publishes nothing if its state did not, as with another delay in a slowdown."""
     if before == now:
         return
     level = logging.WARNING if before == "stop" and stopped_ns >= LONG_STOP_NS else logging.INFO

@@ -1,6 +1,6 @@
 """Back pressure: how much writers are delayed while compaction is behind, and when they are stopped.
 
-`pressure` decides; `Stalls` keeps the pressure in force and tells the database when it changes. Its fields are guarded
+`pressure` decides; `Stalls` keeps the pressure in force and applies and reports its changes. Its fields are guarded
 by the version set's `lock`.
 """
 
@@ -47,12 +47,12 @@ def pressure(version: Version, options: Options) -> Pressure:
 
 
 def state(pressure: Pressure) -> str:
-    """What it does to writers: "none", "slowdown" or "stop"."""
+    """Its effect on writers: "none", "slowdown" or "stop"."""
     return "stop" if pressure.stopped else "slowdown" if pressure.delay_ns else "none"
 
 
 class Stalls:
-    """The pressure in force. `apply` passes a change on to the writers; `events` hears of it."""
+    """The pressure in force. Publishes its changes to `events`. `apply` passes them on to the writers."""
 
     def __init__(self, apply: Callable[[Pressure], None], events: Events) -> None:
         self.pressure = NO_PRESSURE

@@ -164,7 +164,7 @@ class Status:
         return LONGEST_PAUSE
 
     def _no_thread(self, error: BaseException) -> None:
-        """No thread can be started for a task. Callers flush for themselves; writers do not wait for compactions."""
+        """No thread can be started for a task. Waiting callers run the flush; compactions do not stop writers."""
         if "compaction" not in self.errors:
             log.warning("%s: background work waits: %s", self.versions.directory, error)
             self._publish("compaction", "starting a thread", error)

@@ -33,7 +33,7 @@ def watched(work: Callable[[], T], look: Callable[[], None]) -> T:
     try:
         start_thread(thread)
     except RuntimeError:
-        return work()  # no thread to be had: nobody looks
+        return work()  # without the progress
     while thread.is_alive():
         thread.join(INTERVAL)
         if thread.is_alive():

@@ -1,4 +1,4 @@
-"""Watches the alarms of a database: which have gone on or off since the last look."""
+"""Watches the alarms of a database, and reports those that have gone on or off since the last look."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from lsmkv.events import Event
 from lsmkv.stats.introspect import stats_by_name
 from lsmkv.stats.metrics import Alarm
 
-# A look reads all statistics: at most one in so many seconds.
+# Seconds between two looks: each reads all statistics.
 INTERVAL = 1.0
-# The others say that memory or time is spent for little.
+# These are logged as warnings. The others say that memory or time is spent for little.
 SERIOUS = frozenset({"filter_wrong", "filter_damaged"})
 
 

@@ -1,4 +1,4 @@
-"""The value logs of a database: which of them are open, which have to be synced, and which nobody needs any more.
+"""The value logs of a database: which of them are open, which have to be synced, and which are unused.
 
 Memtables and tables hold the value logs that they point into, and read states hold memtables and tables. A value log
 whose last holder is gone can be removed, unless the manifest names it.
@@ -145,7 +145,7 @@ class ValueLogs:
         return frozenset(chosen)
 
     def totals(self, files: Iterable[TableMeta]) -> dict[str, int]:
-        """How many there are, their bytes, and those that tables point to or nobody does."""
+        """Their number, their bytes, and the live bytes and garbage among these."""
         # valuerefs() is one step: a log that another thread opens or drops meanwhile would break an iteration.
         logs = [log for ref in self._open.valuerefs() if (log := ref()) is not None]
         live, sizes = live_bytes(files), {log.number: log.size for log in logs}
@@ -154,7 +154,7 @@ class ValueLogs:
         return {**in_use, "garbage_bytes": garbage}
 
     def unused(self, files: Iterable[TableMeta]) -> list[str]:
-        """Names of value logs that nobody needs any more, each returned once. `files` are the manifest's tables."""
+        """Names of value logs that are unused, each returned once. `files` are the manifest's tables."""
         if self._writers:
             kept = self.live() | {self._arriving}
             self._writers = {number: writer for number, writer in self._writers.items() if number in kept}

@@ -1,4 +1,5 @@
-# Arrow's C data interface and C stream interface: structures that processes share without sharing a library.
+# Arrow's C data interface and C stream interface: structures by which the libraries of a process
+# exchange columns without linking to each other.
 #
 # A structure is owned by whoever holds it, and is released by calling its `release` once, which sets `release` to NULL. Moving a
 # structure copies it and sets `release` of the source to NULL. The children of a schema or array are released with it.

@@ -13,7 +13,7 @@ cdef enum:                        # ColumnC.layout
     COLUMN_OFFSETS32 = 2          # row i is data[offsets[i]:offsets[i + 1]]
     COLUMN_OFFSETS64 = 3
     COLUMN_VIEWS = 4              # 16 bytes per row: the bytes themselves, or where they are in `blobs`
-    COLUMN_OBJECTS = 5            # pointers to bytes objects, which somebody keeps alive
+    COLUMN_OBJECTS = 5            # pointers to bytes objects, which the owner of the column keeps alive
 
 cdef enum:                        # what column_rows found
     ROWS_OK = 0

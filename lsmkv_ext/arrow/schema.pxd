@@ -23,7 +23,7 @@ cdef inline bint is_text(const char* format) noexcept nogil:
 cdef void schema_of_field(const Field* field, ArrowSchema* out) noexcept nogil
 # 0, or -1 if out of memory.
 cdef int schema_of_table(const Field* fields, int n, ArrowSchema* out) noexcept nogil
-# Takes over the formats that a consumer asks for in the capsule of a schema, where we have them. Other wishes stay unanswered, as
-# the interface allows. The field of a column is asked for as itself, those of a table as a struct.
+# Sets the fields to the formats that a consumer requests in the capsule of a schema. Ignores formats that we do not have, as the
+# interface allows. as_table: the capsule has a struct of the fields, otherwise the field itself.
 cdef int take_requested(object capsule, Field* fields, int n, bint as_table) except -1
 cdef object schema_capsule(const Field* fields, int n, bint as_table)

@@ -1,8 +1,8 @@
 # Exports batches as an Arrow stream: `stream_capsule(source)` returns what `__arrow_c_stream__` returns.
 #
 # The stream owns a reference to its source. The consumer may call it from any thread, with or without the GIL, and from several
-# one after the other. An exception of the source becomes an errno and a text. After the release of the stream the source has
-# been told to `end`, whoever else still refers to it.
+# one after the other. An exception of the source becomes an errno and a text. Releasing the stream calls `end` of the source,
+# even if other references to it remain.
 
 from lsmkv_ext.arrow.abi cimport ArrowArray, ArrowSchema
 

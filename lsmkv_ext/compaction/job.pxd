@@ -30,10 +30,10 @@ ctypedef struct JobInput:
     int n_tables
 
 ctypedef struct JobC:
-    JobInput* inputs
+    JobInput* inputs            # owned, with the arrays in them
     int n_inputs
-    const char* directory
-    uint64_t* next_number
+    const char* directory       # borrowed
+    uint64_t* next_number       # borrowed; atomic: the jobs of a database share it
     const char* start           # of a subcompaction: its keys are [start, stop); NULL = unbounded
     size_t start_len
     const char* stop
@@ -51,17 +51,17 @@ ctypedef struct JobC:
     uint64_t large_value        # values of so many bytes go to a value log; UINT64_MAX: none does
     int value_compression
     uint64_t now                # entries with an expiry up to it are expired: they become tombstones. 0: none is
-    Interval* below             # disjoint, sorted: the key ranges of older tables
+    Interval* below             # owned; disjoint, sorted: the key ranges of older tables
     size_t n_below
     size_t below_at             # the first that ends at or after the current key
-    Interval* grandparents
+    Interval* grandparents      # owned; sorted: the ranges of the tables below the output level
     size_t n_grandparents
     size_t grandparent_at       # likewise
     uint64_t grandparent_overlap    # bytes of grandparents that the open output overlaps
     uint64_t max_grandparent_overlap
     # State of the run.
     MergeC merge
-    MemOrder** orders
+    MemOrder** orders           # owned
     int n_orders
     ReadContext rc
     RangeSweep sweep            # its fragment is the first one not yet written to its end

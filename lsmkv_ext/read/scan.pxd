@@ -107,7 +107,7 @@ cdef class Scan(Dependent):
     # After a fill, with the GIL: passes on what it found, and its counters.
     cdef int record_dead(self) noexcept
     cdef int add_counters(self, bint seeking) noexcept
-    # Each calls `refill`, which replaces the chunk, which is empty if nothing follows in that direction.
+    # Each calls `refill`, which replaces the chunk. The chunk is empty if nothing follows in that direction.
     cdef int from_bound(self, int direction) except -1          # the first chunk of the range in that direction
     # From `key` on (>= forward; <= or < backward), but never from outside the bounds.
     cdef int from_key(self, int direction, const char* key, size_t klen, bint inclusive) except -1
