@@ -289,6 +289,7 @@ cdef bint _attempt(const uint64_t* hashes, size_t n, const FuseGeometry* g, Scra
 
 cdef int fuse_build(uint64_t* hashes, size_t* n, int attempts, FuseGeometry* g, uint8_t* bits) noexcept nogil:
     cdef Scratch s
+    cdef FuseGeometry fewer
     cdef size_t given = n[0]
     cdef bint distinct = False
     cdef int attempt = 0, result = FUSE_FAILED
@@ -319,7 +320,10 @@ cdef int fuse_build(uint64_t* hashes, size_t* n, int attempts, FuseGeometry* g, 
             distinct = True
             n[0] = _remove_repeats(hashes, n[0], s.order)
             if n[0] != given:
-                fuse_geometry(n[0], g.width, g)
+                # Fewer hashes may need more slots: then those for all of them do, which there is room for.
+                fuse_geometry(n[0], g.width, &fewer)
+                if lsm_fuse_slots(&fewer) <= slots:
+                    g[0] = fewer
                 continue
         attempt += 1
     lsm_pages_free(memory, s.size)

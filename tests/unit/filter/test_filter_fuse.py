@@ -97,6 +97,17 @@ def test_a_repeated_hash_takes_no_attempt():
     assert (geometry, n, bits) == fuse.build_fuse(members, 8, 1)
 
 
+@pytest.mark.parametrize("n", [19_999, 74_280])
+def test_fewer_hashes_that_would_need_more_slots(n):
+    """The room is that for all hashes, and repeated ones are found later."""
+    assert fuse.slots_for(n) > fuse.slots_for(n + 1)
+    members = random_hashes(n)
+    geometry, distinct, bits = fuse.build_fuse([*members, members[0]], 16)
+    assert distinct == n
+    assert len(bits) <= fuse.slots_for(n + 1) * 2 + 64
+    assert all(fuse.probe_fuse(geometry, bits, members)[0])
+
+
 @pytest.mark.parametrize("n", [15_000, 40_000])
 @pytest.mark.parametrize("width", [4, 7, 8, 11, 12, 16])
 def test_rate_is_that_of_the_width(width, n):
