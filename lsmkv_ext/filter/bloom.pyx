@@ -11,6 +11,7 @@ from lsmkv_ext.filter.concurrent_bits cimport (
     bits_clear,
     bits_copy,
     bits_free,
+    bits_hold,
     bits_init,
     bits_or,
 )
@@ -583,3 +584,18 @@ def probe_all(list filters not None, const unsigned char[::1] key not None):
             probes[i].line = bloom.f.bits + lsm_filter_block(h, bloom.f.n_blocks) * FILTER_BLOCK_BYTES
     maybe = lsm_filter_probe(probes, len(filters), lsm_filter_remix(h))
     return [bool((maybe >> i) & 1) for i in range(len(filters))]
+
+
+def hold_bits(BlockedBloom bloom not None, unsigned char[::1] signals not None):
+    """For tests: hold the locks of the bits, and set signals[0]. Return True as soon as another thread waits for one of them,
+    False if it sets signals[1] before."""
+    if signals.shape[0] != 2:
+        raise ValueError("two signals")
+    cdef uint8_t* held = &signals[0]
+    cdef const uint8_t* ended = &signals[1]
+    cdef int waits
+    with nogil:
+        waits = bits_hold(&bloom.to_change, held, ended)
+    if waits < 0:
+        raise NotImplementedError("this C library does not tell who waits for a mutex")
+    return bool(waits)

@@ -33,3 +33,7 @@ cdef bint bits_add(const BitsC* b, uint64_t hash) noexcept nogil
 cdef void bits_or(const BitsC* b, const BitsC* other) noexcept nogil     # of the same size, and not the same
 cdef void bits_clear(const BitsC* b) noexcept nogil
 cdef void bits_copy(const BitsC* b, char* out) noexcept nogil
+
+# For tests: locks all stripes, sets *held, and unlocks them when another thread waits for one (returns 1) or has set *ended
+# (returns 0). -1 where the C library does not tell who waits.
+cdef int bits_hold(const BitsC* b, uint8_t* held, const uint8_t* ended) noexcept nogil

@@ -10,15 +10,29 @@ from lsmkv_ext.filter.kernel cimport (
     lsm_filter_remix,
     lsm_filter_set,
 )
+from lsmkv_ext.port.atomics cimport lsm_load8, lsm_store8
 from lsmkv_ext.port.pthread cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
+    pthread_mutex_t,
     pthread_mutex_unlock,
 )
 
+cdef extern from "<sched.h>" nogil:
+    int sched_yield() noexcept
+
 cdef extern from * nogil:
     """
+    #include <features.h>
+    /* Whether another thread waits for a mutex that this one holds; -1 where the C library is not known to tell. */
+    #ifdef __GLIBC__
+    static inline int lsm_mutex_contended(pthread_mutex_t* m) {
+        return __atomic_load_n(&m->__data.__lock, __ATOMIC_RELAXED) > 1;
+    }
+    #else
+    static inline int lsm_mutex_contended(pthread_mutex_t* m) { (void)m; return -1; }
+    #endif
     static inline uint64_t lsm_word_load(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
     static inline void lsm_word_store(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
     /* Whether it set a new bit. A word that has its bits is only read: an atomic OR costs 5 ns. */
@@ -38,6 +52,7 @@ cdef extern from * nogil:
         return fresh;
     }
     """
+    int lsm_mutex_contended(pthread_mutex_t* m) noexcept
     uint64_t lsm_word_load(const uint64_t* p) noexcept
     void lsm_word_store(uint64_t* p, uint64_t v) noexcept
     bint lsm_word_or(uint64_t* p, uint64_t v) noexcept
@@ -193,3 +208,27 @@ cdef void bits_copy(const BitsC* b, char* out) noexcept nogil:
             word = lsm_word_load(<const uint64_t*>b.bits + i)
             memcpy(out + 8 * i, &word, 8)
         _unlock(b, s)
+
+
+# --- for tests ---------------------------------------------------------------------------------------------------------
+
+cdef int _contended(const BitsC* b) noexcept nogil:
+    cdef uint32_t s
+    cdef int found = 0
+    for s in range(b.n_stripes):
+        found |= lsm_mutex_contended(&b.stripes[s].mutex)
+    return found
+
+
+cdef int bits_hold(const BitsC* b, uint8_t* held, const uint8_t* ended) noexcept nogil:
+    cdef uint32_t s
+    cdef int found = 0
+    for s in range(b.n_stripes):
+        _lock(b, s)
+    lsm_store8(held, 1)
+    while found == 0 and b.stripes != NULL and not lsm_load8(ended):
+        found = _contended(b)
+        sched_yield()
+    for s in range(b.n_stripes):
+        _unlock(b, s)
+    return found
