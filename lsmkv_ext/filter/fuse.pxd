@@ -1,5 +1,5 @@
 # The binary fuse filter in memory: an array of fingerprints of 4 to 16 bits, three or four slots per key, whose exclusive or is
-# the key's fingerprint. After T. M. Graf and D. Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters" (2022). Byte grid:
+# the key's fingerprint. After T. M. Graf and D. Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters" (2022). Bytes:
 # docs/format.md, "Filter kind 2". Static: built once, from all hashes.
 #
 # The slots of a key lie in as many adjacent segments of 2^shift slots. A filter of few keys has fewer empty slots with four

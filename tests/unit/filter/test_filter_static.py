@@ -138,8 +138,20 @@ def test_documented_vector():
     assert blob[64:].hex() == SLOTS
 
 
+def test_documented_vector_with_four_positions():
+    """The checksum in the header pins all slots."""
+    blob = FuseFilter([b"%d" % i for i in range(20_000)], seed=42).to_bytes()
+    assert len(blob) == 64 + 23_296
+    assert blob[:80].hex() == FOUR_POSITIONS
+
+
 HEADER = (
     "4c4b564601020108180000000000000003000000000000002a00000000000000"
     "a0860100000300000000000000000000f2e19360e7529253091aa3d4127f9d58"
 )
 SLOTS = "550e000043" + 59 * "00"
+FOUR_POSITIONS = (
+    "4c4b564601020108005b000000000000204e0000000000002a00000000000000"
+    "662400000008000400000000000000007ce37d759cdcad6a1443edbec507f85c"
+    "f399b77300007600972c6100e0000000"
+)
