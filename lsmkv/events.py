@@ -1,8 +1,8 @@
 """Events: what a database does in the background, for listeners (`DB.on`) and for the logger `lsmkv`.
 
-Any thread may call `publish`, under any lock. It drops an event that neither the log nor a listener wants. Any other goes
-to a queue for the thread `lsmkv-events`, which it starts. That thread logs and calls listeners without any lock of the
-database, and ends when the queue is empty.
+Any thread may call `publish`, under any lock. It drops an event that neither the log nor a listener wants. Any other
+goes to a queue for the thread `lsmkv-events`, which it starts. That thread logs and calls listeners without any lock of
+the database, and ends when the queue is empty.
 """
 
 from __future__ import annotations
