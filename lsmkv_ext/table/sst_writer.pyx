@@ -4,7 +4,7 @@ import operator
 import os
 import time
 
-from lsmkv_ext.errors import ClosedError, Error, OptionError
+from lsmkv_ext.errors import ClosedError, Error, ForkError, OptionError
 from lsmkv_ext.port import compression as codecs, zstd
 
 cimport cython
@@ -21,6 +21,7 @@ from lsmkv_ext.port.compare cimport lsm_compare
 from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.coding cimport put_u64
 from lsmkv_ext.port.file cimport file_sync_dir
+from lsmkv_ext.port.handle cimport fork_count
 from lsmkv_ext.port.status cimport ST_OK, Status, fail_io, raise_status, status_clear
 from lsmkv_ext.port.wall_clock cimport ClockC
 from lsmkv_ext.table.builder cimport (
@@ -169,6 +170,7 @@ cdef class SSTWriter:
     cdef bytes _value_path
     cdef const char* value_name     # of the value log; points into _value_path
     cdef bint busy
+    cdef int born                   # fork_count when it was created
     cdef object _path
     cdef dict _summary
     cdef bytes _last
@@ -178,6 +180,7 @@ cdef class SSTWriter:
         cdef BuilderOptions o
         cdef Status st
         cdef bytes name
+        self.born = fork_count
         self.values.fd = -1
         self.large_value = _threshold(large_value_threshold)
         self.value_compression = _value_compression(large_value_compression)
@@ -203,8 +206,10 @@ cdef class SSTWriter:
         self._drop()
 
     cdef void _drop(self) noexcept:
-        """Removes the unfinished files."""
-        if self.b != NULL:
+        """Removes the unfinished files. After a fork they are those of the parent, and what another thread used is leaked."""
+        if self.born != fork_count:
+            self.b = NULL
+        elif self.b != NULL:
             builder_abandon(self.b)
             free(self.b)
             self.b = NULL
@@ -219,6 +224,8 @@ cdef class SSTWriter:
     cdef int _check_open(self) except -1:
         if self.b == NULL:
             raise ClosedError("this SSTWriter is finished or aborted")
+        if self.born != fork_count:
+            raise ForkError("this SSTWriter was created before a fork: only the parent may use it")
         if self.busy:
             raise Error("another thread is using this SSTWriter")
         return 0
@@ -480,14 +487,14 @@ cdef class SSTWriter:
         return ST_OK
 
     def abort(self):
-        """Remove the unfinished files. Finished ones stay.
+        """Remove the unfinished files. Finished ones stay, and in a child those that its parent writes.
 
         >>> table = lsmkv.SSTWriter("people.sst")
         >>> table.abort()
         """
-        if self.b != NULL:
+        if self.b != NULL and self.born == fork_count:
             self._check_open()
-            self._drop()
+        self._drop()
 
     def __enter__(self):
         self._check_open()

@@ -8,7 +8,8 @@ import textwrap
 
 import pytest
 
-from lsmkv_ext.errors import ClosedError, CorruptionError, OptionError
+import lsmkv
+from lsmkv_ext.errors import ClosedError, CorruptionError, ForkError, OptionError
 from lsmkv_ext.errors import IOError as LsmIOError
 from lsmkv_ext.table.sst_reader import SSTReader
 from lsmkv_ext.table.sst_writer import SSTWriter
@@ -244,3 +245,26 @@ def test_threads_that_share_a_writer_never_break_its_file(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "t.sst")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_child_leaves_the_files_of_its_parent(tmp_path):
+    path = tmp_path / "a.sst"
+    writer = SSTWriter(path, large_value_threshold=64)
+    writer.put(b"ada", b"x" * 100)
+    pid = os.fork()
+    if pid == 0:
+        refused = False
+        try:
+            writer.put(b"bob", b"1")
+        except ForkError:
+            refused = True
+        writer.abort()
+        del writer
+        os._exit(0 if refused else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert path.exists()
+    writer.put(b"grace", b"y" * 100)
+    writer.finish()
+    with lsmkv.open(tmp_path / "db") as db:
+        db.ingest([path])
+        assert dict(db) == {b"ada": b"x" * 100, b"grace": b"y" * 100}
