@@ -1,15 +1,17 @@
 """Calls for an event loop: each does its work at once, or nothing.
 
-They keep the GIL from the first check to the end, so what they have checked still holds when they act. A read that would wait for
-the disk returns WOULD_BLOCK. A write that would wait for the log, the disk, its turn or another thread returns False; the caller
-then makes the ordinary call in a thread of its own.
+A read that would wait for the disk returns WOULD_BLOCK. A write that would wait for the log, the disk, its turn or another thread
+returns False; the caller then makes the ordinary call in a thread of its own.
+
+A write keeps the GIL from its first check to the end, so what it has checked still holds when it acts. A read does not where the C
+functions that decompress are not found: the Python functions release the GIL.
 
 One that finds the database closed, or its argument wrong, raises what the ordinary call raises.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from lsmkv_ext.batch cimport OP_DELETE, OP_PUT, WriteBatch, op_size
@@ -90,13 +92,19 @@ cdef object short_value(Reader reader, ReadState state, const Lookup* q, Attempt
         if p.raw > SHORT_VALUE:
             return WOULD_BLOCK
         value = PyBytes_FromStringAndSize(NULL, p.raw)
+        reader.handle.inflight += 1
         read_value(log, &p, PyBytes_AS_STRING(value), &a.rc, &a.st)
+        reader.handle.inflight -= 1
     return value if a.st.code == ST_OK else failed(state, a, reader)
 
 
 cdef object from_tables(Reader reader, ReadState state, Lookup* q, bytes key, bint offer, object default, Attempt* a):
     cdef object value
+    cdef RowCacheC* rows = &reader.tree.row_cache.c
+    cdef uint32_t generation = reader.tree.generation
+    reader.handle.inflight += 1
     probe_tables(&state.c, q, &a.rc, &a.lookups, &a.st)
+    reader.handle.inflight -= 1
     if a.st.code != ST_OK:
         return failed(state, a, reader)
     if not q.found:
@@ -106,8 +114,9 @@ cdef object from_tables(Reader reader, ReadState state, Lookup* q, bytes key, bi
         return short_value(reader, state, q, a)
     value = PyBytes_FromStringAndSize(q.value, q.vlen)
     table_unpin(q.owner, q.pinned)
-    if offer and q.expiry == 0:
-        row_cache_offer(&reader.tree.row_cache.c, q.hash ^ reader.tree.row_salt, key, value, reader.tree.generation)
+    # The levels may be others by now, or the database closed. A row has no expiry.
+    if offer and generation == reader.tree.generation and rows.sets != NULL and q.expiry == 0:
+        row_cache_offer(rows, q.hash ^ reader.tree.row_salt, key, value, generation)
     return value
 
 

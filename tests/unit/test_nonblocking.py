@@ -2,7 +2,9 @@
 
 import os
 import random
+import threading
 
+import lz4.block
 import pytest
 from databases import fill, keep_still
 
@@ -16,6 +18,7 @@ from lsmkv_ext.nonblocking import (
     try_put,
     try_write,
 )
+from lsmkv_ext.port import codecs
 
 ITEM = b"ada", b"1815"
 
@@ -115,6 +118,39 @@ def test_a_damaged_block_raises(on_disk):
         file.write(b"\xff" * 50)
     with lsmkv.open(path) as db, pytest.raises(lsmkv.CorruptionError):
         try_get(db, b"key000000")
+
+
+def test_a_codec_that_lets_go_of_the_gil_leaves_no_old_row(on_disk, monkeypatch):
+    """The Python functions of lz4 do, where the C functions are not found."""
+    real = lz4.block.decompress
+    with lsmkv.open(on_disk / "db", block_cache_size=0, row_cache_size=1 << 20) as db:
+        keep_still(db)
+        fill(db, 100)
+        db.flush()
+        key, new, begun = b"key000005", b"new", []
+
+        def overwrite():
+            db.put(key, new)
+            db.flush()
+
+        def decompress(*args, **options):
+            if not begun:
+                begun.append(threading.Thread(target=overwrite))
+                begun[0].start()
+                begun[0].join()
+            return real(*args, **options)
+
+        assert try_get(db, key) == b"000005" * 16  # the row cache keeps what it is offered twice
+        codecs.use("python")
+        try:
+            monkeypatch.setattr(lz4.block, "decompress", decompress)
+            assert try_get(db, key) == b"000005" * 16
+            assert begun
+        finally:
+            monkeypatch.undo()
+            codecs.use("c")
+        assert try_get(db, key) == new
+        assert db.get(key) == new
 
 
 def test_hot_keys_come_from_the_row_cache(db):
