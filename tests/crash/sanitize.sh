@@ -25,7 +25,8 @@ mkdir -p "$folder"
 find "$folder" -type f ! -name '*.so' ! -path "$folder/build/*" -delete
 # The C files are the same for every build, and half of the time that one takes.
 tar -C "$repository" --exclude='*.so' --exclude=__pycache__ -cf - \
-    lsmkv lsmkv_ext bench tools tests docs .ci setup.py pyproject.toml README.md | tar -C "$folder" -xf -
+    lsmkv lsmkv_ext bench tools tests docs .ci setup.py pyproject.toml mkdocs.yml LICENSE \
+    README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md | tar -C "$folder" -xf -
 cd "$folder"
 ln -sfn bench lsmkv_bench
 LSMKV_SANITIZE=$flags LSMKV_OPTIMIZE=$level "$python" setup.py -q build_ext --inplace -j2
