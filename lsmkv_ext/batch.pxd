@@ -70,10 +70,9 @@ cdef inline size_t op_size(int op, uint32_t keyspace, size_t klen, size_t vlen, 
 cdef inline char* op_encode(char* p, int op, uint32_t keyspace, const char* key, size_t klen, const char* value,
                             size_t vlen, uint64_t expiry) noexcept nogil:
     """Writes op_size bytes; returns the byte after the last. With OP_PUT_POINTER the value is a pointer and an identity."""
-    p[0] = <char>(op | OP_EXPIRY if expiry else op)
+    p[0] = <char>(op | (OP_EXPIRY if expiry else 0) | (OP_KEYSPACE if keyspace else 0))
     p += 1
     if keyspace:
-        p[-1] |= OP_KEYSPACE
         p = put_varint(p, keyspace)
     p = put_varint(p, klen)
     memcpy(p, key, klen)
