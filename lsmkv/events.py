@@ -8,6 +8,7 @@ the database, and ends when the queue is empty.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -84,6 +85,14 @@ class Listeners:
 
 def _nobody() -> Listeners | None:
     return None
+
+
+def _log(level: int, text: str, *args: object, **options: Any) -> None:
+    """Logs in the thread. A filter or handler that raises is reported as an error of the thread, which goes on."""
+    try:
+        log.log(level, text, *args, **options)
+    except BaseException:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 class Events:
@@ -166,13 +175,14 @@ class Events:
     def _deliver(self, event: Event, to_log: bool) -> None:
         if self.dropped:
             dropped, self.dropped = self.dropped, 0
-            log.warning("%s: %d events were dropped: a listener is too slow", self.path, dropped)
+            _log(logging.WARNING, "%s: %d events were dropped: a listener is too slow", self.path, dropped)
         self._send(event, to_log)
         if event.kind in ("flush", "compaction") and self._watched and self.look_at_alarms is not None:
             try:
                 alarms = self.look_at_alarms()
             except Exception as error:
-                log.debug("%s: cannot look at the alarms: %s", self.path, error)  # it was closed meanwhile
+                # It was closed meanwhile.
+                _log(logging.DEBUG, "%s: cannot look at the alarms: %s", self.path, error)
                 return
             for alarm in alarms:
                 self._send(alarm, True)
@@ -180,12 +190,12 @@ class Events:
     def _send(self, event: Event, to_log: bool) -> None:
         if to_log and log.isEnabledFor(event.level):
             details = {"event": event.kind, "path": event.path, "time": event.time, **event.details}
-            log.log(event.level, "%s: %s", event.path, event.text, extra={"lsmkv": details})
+            _log(event.level, "%s: %s", event.path, event.text, extra={"lsmkv": details})
         for listener in self._those_of(event.kind):
             try:
                 listener(event)
             except BaseException:
-                log.exception("%s: a listener of %r events raised", self.path, event.kind)
+                _log(logging.ERROR, "%s: a listener of %r events raised", self.path, event.kind, exc_info=True)
 
     def close(self) -> None:
         """Waits up to CLOSE_SECONDS until all events are delivered. In a listener it does not wait."""

@@ -146,6 +146,28 @@ def test_a_listener_that_raises_is_logged(db, records):
     assert len(raised) == 2 and raised[0].exc_info[0] is SystemExit
 
 
+def test_a_log_handler_that_raises_keeps_no_event_from_listeners(db, records, monkeypatch):
+    class Unwilling(logging.Handler):
+        def handle(self, record):
+            raise OSError("the log is full")
+
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    seen, handler = Seen(), Unwilling()
+    db.on("all", seen)
+    logging.getLogger("lsmkv").addHandler(handler)
+    try:
+        for i in range(3):
+            db.put(b"%d" % i, b"")
+            db.flush()
+        db.close()
+    finally:
+        logging.getLogger("lsmkv").removeHandler(handler)
+    assert seen.kinds().count("flush") == 3
+    assert seen.kinds()[-1] == "close"
+    assert {str(each.exc_value) for each in reported} == {"the log is full"}
+
+
 def test_a_listener_may_call_the_database(db):
     outcomes = []
 
