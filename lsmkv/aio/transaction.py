@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import lsmkv
 from lsmkv.aio.pool import OneAtATime, Pool
 from lsmkv.aio.read import Scan
 from lsmkv.aio.write_batch import store_of
-from lsmkv.errors import ConflictError
+from lsmkv.errors import ClosedError, ConflictError
 from lsmkv.mapping import Key
 from lsmkv.transaction import FIRST_WAIT, LONGEST_WAIT
 from lsmkv_ext.nonblocking import reads_at_once
@@ -130,9 +131,16 @@ class Transaction:
         if self.closed:
             return
         if kind is None:
-            await self.commit()
-        else:
-            # A cancelled task may be cancelled again; the rollback happens anyway.
+            try:
+                return await self.commit()
+            except asyncio.CancelledError:
+                await self._end()  # the commit may never begin
+                raise
+        await self._end()
+
+    async def _end(self) -> None:
+        # A cancelled task may be cancelled again; the rollback happens anyway. A close has ended the transaction.
+        with suppress(ClosedError):
             await asyncio.shield(self.rollback())
 
     def __repr__(self) -> str:

@@ -374,6 +374,33 @@ def test_a_cancelled_block_rolls_back(path):
     run(path, test)
 
 
+def test_a_commit_that_is_cancelled_before_it_begins_ends_the_transaction(path):
+    """Or it would pin memtables as long as somebody holds it."""
+    leave = threading.Event()
+
+    async def block(tx):
+        async with tx:
+            await tx.put(b"ada", b"")
+
+    async def test():
+        async with lsmkv.aio.open(path, threads=1) as db:
+            busy = asyncio.create_task(db.modify(b"bob", lambda old: leave.wait() and b"1"))
+            await asyncio.sleep(0)
+            tx = db.transaction()
+            task = asyncio.create_task(block(tx))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.sleep(0)
+            leave.set()
+            await busy
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert tx.closed
+            assert await collected(db) == [b"bob"]
+
+    asyncio.run(test())
+
+
 # --- maintenance -----------------------------------------------------------------------------------------------------
 
 
