@@ -1,10 +1,10 @@
 """Calls for an event loop: each does its work at once, or nothing.
 
-A read that would wait for the disk returns WOULD_BLOCK. A write that would wait for the log, the disk, its turn or another thread
-returns False; the caller then makes the ordinary call in a thread of its own.
+A read that would wait for the disk returns WOULD_BLOCK. A write that would wait for the log, the disk, its turn or another
+thread returns False; the caller then makes the ordinary call in a thread of its own.
 
-A write keeps the GIL from its first check to the end, so what it has checked still holds when it acts. A read does not where the C
-functions that decompress are not found: the Python functions release the GIL.
+A write keeps the GIL from its first check to the end, so what it has checked still holds when it acts. A read does too, but for
+decompression where the C functions are not found: the Python functions release the GIL.
 
 One that finds the database closed, or its argument wrong, raises what the ordinary call raises.
 """
