@@ -43,6 +43,7 @@ from lsmkv_ext.filter.kernel cimport (
     lsm_filter_remix,
     lsm_filter_simd,
 )
+from lsmkv_ext.filter.key_filter cimport fingerprint
 from lsmkv_ext.filter.key_hasher cimport hash_key
 from lsmkv_ext.filter.resident cimport lsm_madvise_small, lsm_populate
 from lsmkv_ext.port.atomics cimport lsm_fetch_add64, lsm_load64, lsm_store64
@@ -59,8 +60,6 @@ cdef const char* _EMPTY = ""
 
 cdef enum:
     OWN_PAGES = 256 << 10         # from so many bytes on, lsm_lines_alloc takes pages (port/pages)
-
-cdef uint64_t FINGERPRINT_SEED = 0x66696E6765727072ULL
 
 
 cdef int require_same(uint64_t mine, uint64_t theirs, str name) except -1:
@@ -382,7 +381,7 @@ cdef class BlockedBloom(GrowingFilter):
         cdef uint64_t found
         self._begin()
         with nogil:
-            found = xxh3(self.bits, self.n_bytes, FINGERPRINT_SEED)
+            found = fingerprint(self.bits, self.n_bytes)
         self._end()
         return f"{found:016x}"
 

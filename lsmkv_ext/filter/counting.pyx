@@ -6,11 +6,26 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from lsmkv_ext.filter.bloom cimport BlockedBloom
-from lsmkv_ext.filter.curve cimport filter_blocks_for, filter_curve, filter_k_for, filter_millibits
+from lsmkv_ext.filter.counters cimport (
+    COUNTERS_BLOCK,
+    COUNTERS_STUCK,
+    counters_add,
+    counters_clear,
+    counters_in_use,
+    counters_stuck,
+    counters_to_bits,
+)
+from lsmkv_ext.filter.curve cimport (
+    filter_block_fpr,
+    filter_blocks_for,
+    filter_curve,
+    filter_k_for,
+    filter_keys_of,
+    filter_millibits,
+)
 from lsmkv_ext.filter.kernel cimport FILTER_MAX_K, lsm_filter_block, lsm_filter_remix
-from lsmkv_ext.filter.key_filter cimport GrowingFilter
+from lsmkv_ext.filter.key_filter cimport GrowingFilter, fingerprint
 from lsmkv_ext.filter.key_hasher cimport hash_key
-from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.pages cimport lsm_lines_alloc, lsm_pages_free
 
 from lsmkv_ext.filter.family_format import KIND_COUNTING as _KIND_COUNTING, decode, encode, expand, refuse
@@ -45,12 +60,9 @@ cdef extern from * nogil:
     int lsm_counters_of(uint32_t h, uint32_t k, uint32_t* out) noexcept
 
 cdef enum:
-    BLOCK = 256
-    STUCK = 15                    # 15 or more: it never changes again
+    PIECE = 4096                  # blocks, changed with the GIL: a fraction of a millisecond
 
 _FIELDS = struct.Struct("<QIxxxx")    # blocks, millibits
-
-cdef uint64_t FINGERPRINT_SEED = 0x66696E6765727072ULL
 
 
 cdef class CountingBloom(GrowingFilter):
@@ -95,10 +107,10 @@ cdef class CountingBloom(GrowingFilter):
     cdef int _own(self, uint64_t n_blocks, uint32_t millibits, uint32_t k) except -1:
         cdef uint64_t limit = <uint64_t>1 << 55
         if 0 < n_blocks < limit:
-            self.counters = <uint8_t*>lsm_lines_alloc(n_blocks * BLOCK)
+            self.counters = <uint8_t*>lsm_lines_alloc(n_blocks * COUNTERS_BLOCK)
         if self.counters == NULL:
-            raise MemoryError(f"no memory for a filter of {n_blocks} blocks of {BLOCK} bytes")
-        self.n_bytes = n_blocks * BLOCK
+            raise MemoryError(f"no memory for a filter of {n_blocks} blocks of {COUNTERS_BLOCK} bytes")
+        self.n_bytes = n_blocks * COUNTERS_BLOCK
         self.n_blocks_, self.millibits, self.k_ = n_blocks, millibits, k
         return 0
 
@@ -110,7 +122,7 @@ cdef class CountingBloom(GrowingFilter):
     # --- keys ------------------------------------------------------------------------------------------------------
 
     cdef uint8_t* _block(self, uint64_t h) noexcept nogil:
-        return self.counters + lsm_filter_block(h, self.n_blocks_) * BLOCK
+        return self.counters + lsm_filter_block(h, self.n_blocks_) * COUNTERS_BLOCK
 
     cdef bint _has(self, uint64_t h) noexcept nogil:
         cdef uint32_t at[FILTER_MAX_K]
@@ -131,9 +143,9 @@ cdef class CountingBloom(GrowingFilter):
         for i in range(n):
             was = lsm_counter(block, at[i])
             fresh |= was == 0
-            if was != STUCK:
+            if was != COUNTERS_STUCK:
                 lsm_counter_set(block, at[i], was + 1)
-                self.n_stuck += was + 1 == STUCK
+                self.n_stuck += was + 1 == COUNTERS_STUCK
         self.n_keys += 1
         return fresh
 
@@ -144,7 +156,7 @@ cdef class CountingBloom(GrowingFilter):
         cdef uint32_t was
         for i in range(n):
             was = lsm_counter(block, at[i])
-            if was != STUCK:
+            if was != COUNTERS_STUCK:
                 lsm_counter_set(block, at[i], was - 1)
         self.n_keys -= self.n_keys != 0
 
@@ -201,31 +213,32 @@ cdef class CountingBloom(GrowingFilter):
         >>> more.add(b"ada")
         >>> online.merge(more)
         """
-        cdef uint64_t i
-        cdef uint32_t b, sum, was
+        cdef uint64_t i = 0, n
         if self._parameters() != other._parameters():
             raise ValueError(f"cannot merge filters of {self._parameters()} and {other._parameters()}")
-        for i in range(self.n_blocks_):
-            for b in range(512):
-                was = lsm_counter(self.counters + i * BLOCK, b)
-                sum = was + lsm_counter(other.counters + i * BLOCK, b)
-                lsm_counter_set(self.counters + i * BLOCK, b, min(sum, <uint32_t>STUCK))
-                self.n_stuck += was != STUCK and sum >= STUCK
+        while i < self.n_blocks_:
+            n = min(self.n_blocks_ - i, <uint64_t>PIECE)
+            self.n_stuck += counters_add(self.counters + i * COUNTERS_BLOCK, other.counters + i * COUNTERS_BLOCK, n)
+            i += n
+            with nogil:
+                pass              # other threads take their turn
         self.n_keys += other.n_keys
 
     def clear(self):
-        """Remove every key, also from counters that are stuck.
+        """Remove every key, also from counters that are stuck. A key that is added meanwhile may be removed too.
 
         >>> online = lsmkv.CountingBloom(1000)
         >>> online.clear()
         """
-        cdef uint64_t i
-        cdef uint32_t b
+        cdef uint64_t i = 0, n
         self._check()
-        for i in range(self.n_blocks_):
-            for b in range(512):
-                lsm_counter_set(self.counters + i * BLOCK, b, 0)
-        self.n_keys = self.n_stuck = 0
+        self.n_keys = 0
+        while i < self.n_blocks_:
+            n = min(self.n_blocks_ - i, <uint64_t>PIECE)
+            self.n_stuck -= counters_clear(self.counters + i * COUNTERS_BLOCK, n)
+            i += n
+            with nogil:
+                pass              # other threads take their turn
 
     # --- bytes -----------------------------------------------------------------------------------------------------
 
@@ -237,8 +250,6 @@ cdef class CountingBloom(GrowingFilter):
         >>> b"ada" in online.to_bloom()
         True
         """
-        cdef uint64_t i
-        cdef uint32_t b
         cdef BlockedBloom made = BlockedBloom.__new__(BlockedBloom)
         self._check()
         made._own(self.n_blocks_, self.k_, True, False)
@@ -246,10 +257,8 @@ cdef class CountingBloom(GrowingFilter):
         made.hash_seed = self.hash_seed
         made.made = True
         made.f.n_keys = self.n_keys
-        for i in range(self.n_blocks_):
-            for b in range(512):
-                if lsm_counter(self.counters + i * BLOCK, b):
-                    made.bits[i * 64 + (b >> 3)] |= <uint8_t>(1 << (b & 7))
+        with nogil:
+            counters_to_bits(self.counters, self.n_blocks_, made.bits)
         return made
 
     def _blob(self):
@@ -269,7 +278,7 @@ cdef class CountingBloom(GrowingFilter):
         """
         blob = decode(expand(data), _KIND_COUNTING)
         n_blocks, millibits = _FIELDS.unpack(blob.fields)
-        if len(blob.payload) != n_blocks * BLOCK or not n_blocks:
+        if len(blob.payload) != n_blocks * COUNTERS_BLOCK or not n_blocks:
             raise refuse("bad length")
         if not (0 < blob.k <= FILTER_MAX_K and 0 < millibits <= 100_000):
             raise refuse("impossible geometry")
@@ -289,7 +298,7 @@ cdef class CountingBloom(GrowingFilter):
 
     def _fingerprint(self):
         self._check()
-        return f"{xxh3(self.counters, self.n_bytes, FINGERPRINT_SEED):016x}"
+        return f"{fingerprint(self.counters, self.n_bytes):016x}"
 
     def __repr__(self):
         return (f"<CountingBloom capacity={self.capacity} bits_per_key={self.bits_per_key:g} k={self.k} "
@@ -299,6 +308,13 @@ cdef class CountingBloom(GrowingFilter):
         return sizeof(CountingBloom) + self.n_bytes
 
     # --- figures ---------------------------------------------------------------------------------------------------
+
+    cdef uint64_t _in_use(self) except? 0:
+        cdef uint64_t found
+        self._check()
+        with nogil:
+            found = counters_in_use(self.counters, self.n_blocks_)
+        return found
 
     @property
     def capacity(self):
@@ -370,7 +386,7 @@ cdef class CountingBloom(GrowingFilter):
         >>> lsmkv.CountingBloom(1000).fill_ratio
         0.0
         """
-        return self.to_bloom().fill_ratio
+        return self._in_use() / (512.0 * max(self.n_blocks_, <uint64_t>1))
 
     @property
     def approximate_count(self):
@@ -379,7 +395,7 @@ cdef class CountingBloom(GrowingFilter):
         >>> lsmkv.CountingBloom(1000).approximate_count
         0
         """
-        return self.to_bloom().approximate_count
+        return round(filter_keys_of(self._in_use(), self.n_blocks_, self.k_))
 
     @property
     def designed_fpr(self):
@@ -397,7 +413,13 @@ cdef class CountingBloom(GrowingFilter):
         >>> lsmkv.CountingBloom(1000).expected_fpr
         0.0
         """
-        return self.to_bloom().expected_fpr
+        cdef double total = 0
+        cdef uint64_t i
+        self._check()
+        with nogil:
+            for i in range(self.n_blocks_):
+                total += filter_block_fpr(<uint32_t>counters_in_use(self.counters + i * COUNTERS_BLOCK, 1), self.k_)
+        return total / self.n_blocks_
 
     @property
     def saturated(self):
@@ -411,11 +433,9 @@ cdef class CountingBloom(GrowingFilter):
 
 cdef CountingBloom _restored(n_blocks, millibits, k, seed, count, const unsigned char[::1] counters):
     cdef CountingBloom made = CountingBloom.__new__(CountingBloom)
-    cdef size_t i
     made._own(n_blocks, millibits, k)
     made.hash_seed = seed
     made.n_keys = count
     memcpy(made.counters, &counters[0], made.n_bytes)
-    for i in range(made.n_bytes):
-        made.n_stuck += ((made.counters[i] & 15) == STUCK) + ((made.counters[i] >> 4) == STUCK)
+    made.n_stuck = counters_stuck(made.counters, n_blocks)
     return made

@@ -18,6 +18,9 @@ cdef double filter_fpr(uint64_t n_keys, uint64_t n_blocks, uint32_t k) noexcept 
 cdef double filter_curve(double bits_per_key, uint32_t k) noexcept nogil
 cdef double filter_designed_fpr(const FilterC* f) noexcept nogil    # 1 if not usable
 
+# From the number of set bits: distinct keys of a filter, and the rate of one block.
+cdef double filter_keys_of(uint64_t ones, uint64_t n_blocks, uint32_t k) noexcept nogil
+cdef double filter_block_fpr(uint32_t ones, uint32_t k) noexcept nogil
 # From the bits as they are now: distinct keys, and the rate.
 cdef double filter_estimate_keys(const FilterC* f) noexcept nogil
 cdef double filter_current_fpr(const FilterC* f) noexcept nogil

@@ -116,26 +116,33 @@ cdef double filter_curve(double bits_per_key, uint32_t k) noexcept nogil:
     return _mean_over_loads(FILTER_BLOCK_BITS / bits_per_key, 0, 0, k)
 
 
-cdef double filter_estimate_keys(const FilterC* f) noexcept nogil:
+cdef double filter_keys_of(uint64_t ones, uint64_t n_blocks, uint32_t k) noexcept nogil:
     """With Poisson loads the share of unset bits has the mean exp(-load x (1 - (1 - 1/512)^k))."""
-    cdef double bits = <double>f.n_blocks * FILTER_BLOCK_BITS
-    cdef double unset = bits - <double>filter_count_ones(f)
-    cdef double per_key = 1 - exp(f.k * log1p(-1.0 / FILTER_BLOCK_BITS))
+    cdef double bits = <double>n_blocks * FILTER_BLOCK_BITS
+    cdef double unset = bits - <double>ones
+    cdef double per_key = 1 - exp(k * log1p(-1.0 / FILTER_BLOCK_BITS))
     if unset < 0.5:
         unset = 0.5                       # all set: the estimate is a lower bound
-    return -log(unset / bits) / per_key * f.n_blocks
+    return -log(unset / bits) / per_key * n_blocks
+
+
+cdef double filter_block_fpr(uint32_t ones, uint32_t k) noexcept nogil:
+    cdef double share = ones / <double>FILTER_BLOCK_BITS, power = 1
+    cdef uint32_t _i
+    for _i in range(k):
+        power *= share
+    return power
+
+
+cdef double filter_estimate_keys(const FilterC* f) noexcept nogil:
+    return filter_keys_of(filter_count_ones(f), f.n_blocks, f.k)
 
 
 cdef double filter_current_fpr(const FilterC* f) noexcept nogil:
-    cdef double total = 0, share, power
+    cdef double total = 0
     cdef uint64_t i
-    cdef uint32_t _j
     for i in range(f.n_blocks):
-        share = lsm_filter_popcount(f.bits + i * FILTER_BLOCK_BYTES) / <double>FILTER_BLOCK_BITS
-        power = 1
-        for _j in range(f.k):
-            power *= share
-        total += power
+        total += filter_block_fpr(lsm_filter_popcount(f.bits + i * FILTER_BLOCK_BYTES), f.k)
     return total / f.n_blocks
 
 

@@ -25,10 +25,9 @@ from lsmkv_ext.filter.fuse cimport (
     lsm_fuse_slots,
 )
 from lsmkv_ext.filter.kernel cimport FilterC, filter_probe, filter_probe_many
-from lsmkv_ext.filter.key_filter cimport KeyFilter
+from lsmkv_ext.filter.key_filter cimport KeyFilter, fingerprint
 from lsmkv_ext.filter.key_hasher cimport KeyHasher
 from lsmkv_ext.port.alloc cimport lsm_free
-from lsmkv_ext.port.codecs cimport xxh3
 from lsmkv_ext.port.growable cimport array_reserve
 from lsmkv_ext.port.pages cimport lsm_lines_alloc, lsm_pages_free
 
@@ -40,7 +39,6 @@ cdef enum:
     ATTEMPTS = 50                 # each succeeds with a probability of 9 in 10 or more
 
 cdef size_t LARGEST = <size_t>1 << 39     # keys
-cdef uint64_t FINGERPRINT_SEED = 0x66696E6765727072ULL
 
 
 cdef class _Hashes:
@@ -193,7 +191,7 @@ cdef class FuseFilter(KeyFilter):
 
     def _fingerprint(self):
         self._check()
-        return f"{xxh3(self.bits, <size_t>lsm_fuse_bytes(&self.f.fuse), FINGERPRINT_SEED):016x}"
+        return f"{fingerprint(self.bits, <size_t>lsm_fuse_bytes(&self.f.fuse)):016x}"
 
     def __repr__(self):
         return f"<FuseFilter count={self.count} fingerprint_bits={self.fingerprint_bits} bits_per_key={self.bits_per_key:.2f}>"

@@ -4,6 +4,9 @@
 
 from libc.stdint cimport uint8_t, uint64_t
 
+# Of the n bytes that tell filters of equal parameters apart, for digest().
+cdef uint64_t fingerprint(const uint8_t* bits, size_t n) noexcept nogil
+
 
 cdef class KeyFilter:
     cdef uint64_t hash_seed

@@ -4,8 +4,15 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from lsmkv_ext.filter.key_hasher cimport HASH_CHUNK, KeyHasher, hash_key
+from lsmkv_ext.port.codecs cimport xxh3
 
 from lsmkv_ext.filter.family_format import compress as compress_blob
+
+cdef uint64_t FINGERPRINT_SEED = 0x66696E6765727072ULL
+
+
+cdef uint64_t fingerprint(const uint8_t* bits, size_t n) noexcept nogil:
+    return xxh3(bits, n, FINGERPRINT_SEED)
 
 
 def restore(cls, data):

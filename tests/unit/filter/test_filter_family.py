@@ -1,6 +1,7 @@
 """`ScalableBloom`, `CountingBloom` and `RotatingBloom`."""
 
 import math
+import threading
 from collections import Counter
 
 import pytest
@@ -279,6 +280,47 @@ def test_counting_is_a_bloom_filter_of_the_present_keys():
     plain.merge(online.to_bloom())
 
 
+@given(st.integers(0, 2**32), st.integers(1, 3))
+@settings(max_examples=20)
+def test_counting_works_on_all_counters_as_on_one(seed, times):
+    """Merge, clear and the figures, where counters of every value lie side by side."""
+    a, b, both = (CountingBloom(60, bits_per_key=8, seed=seed) for _ in range(3))
+    left, right = numbered(150 * times), numbered(200, start=100)
+    a.add_many(left)
+    b.add_many(right)
+    both.add_many(left + right)
+    assert both.stuck_counters > 0 or times < 3
+    a.merge(b)
+    assert a == both and a.stuck_counters == both.stuck_counters
+    bloom = both.to_bloom()
+    assert (both.fill_ratio, both.approximate_count) == (bloom.fill_ratio, bloom.approximate_count)
+    assert (both.expected_fpr, both.saturated) == (bloom.expected_fpr, bloom.saturated)
+    plain = BlockedBloom(60, bits_per_key=8, seed=seed)
+    plain.add_many(left + right)
+    assert bloom == plain
+    both.clear()
+    assert both == CountingBloom(60, bits_per_key=8, seed=seed) and both.stuck_counters == both.count == 0
+
+
+def test_counting_merges_and_clears_piece_by_piece():
+    """Of a filter of several pieces, other threads change one that has been worked on or has not: nothing is lost."""
+    a, b = (CountingBloom(300_000, bits_per_key=10) for _ in range(2))
+    keys, removed, added = numbered(1000), numbered(1000, start=1000), numbered(1000, start=2000)
+    a.add_many(removed)
+    b.add_many(keys)
+    merge = threading.Thread(target=a.merge, args=(b,))
+    merge.start()
+    for gone, new in zip(removed, added, strict=True):
+        a.remove(gone)
+        a.add(new)
+    merge.join()
+    both = CountingBloom(300_000, bits_per_key=10)
+    both.add_many(keys + added)
+    assert a == both and a.count == 2000
+    a.clear()
+    assert a == CountingBloom(300_000, bits_per_key=10)
+
+
 @pytest.mark.parametrize("options", [{"seed": 1}, {"bits_per_key": 11}, {"capacity": 2000}])
 def test_counting_merge_refuses_other_parameters(options):
     bloom = CountingBloom(1000, bits_per_key=10)
@@ -393,6 +435,18 @@ class RotatingMachine(RuleBasedStateMachine):
 
 TestRotatingMachine = RotatingMachine.TestCase
 TestRotatingMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("began", [0.0, 9.0, 9.999])
+def test_a_key_is_remembered_for_one_to_two_windows(began):
+    now = [100.0]
+    bloom = RotatingBloom(500, 0.0001, window=10, clock=lambda: now[0])
+    now[0] += began
+    bloom.add(b"ada")
+    for now[0] in (109.999, 119.999):
+        assert b"ada" in bloom
+    now[0] = 120.001
+    assert b"ada" not in bloom
 
 
 @given(st.lists(st.integers(0, 60), max_size=300), st.integers(1, 20))
