@@ -153,6 +153,16 @@ class ValueLogs:
         in_use = {"files": len(sizes), "bytes": sum(sizes.values()), "live_bytes": sum(live.values())}
         return {**in_use, "garbage_bytes": garbage}
 
+    def waiting_for_readers(self, files: Iterable[TableMeta]) -> bool:
+        """Whether a reader held a value log at the last look that no table or memtable points into. `files` are the
+        manifest's tables.
+        """
+        if self._released:
+            return True
+        held = {log.number for ref in self._open.valuerefs() if (log := ref()) is not None}
+        held -= self.live() | {self._arriving}
+        return bool(held) and not held <= {use.number for f in files for use in f.value_logs}
+
     def unused(self, files: Iterable[TableMeta]) -> list[str]:
         """Names of value logs that are unused, each returned once. `files` are the manifest's tables."""
         if self._writers:

@@ -404,8 +404,10 @@ class VersionSet:
 
     @property
     def waiting_for_readers(self) -> bool:
-        """Whether dropped tables are still on disk because a reader holds them."""
-        return self._dropped > 0 or bool(self._dead_files)
+        """Whether dropped tables or unused value logs are still on disk because a reader holds them."""
+        if self._dropped > 0 or self._dead_files:
+            return True
+        return not self.engine.closed and self.values.waiting_for_readers(self.state.files())
 
     def collect_garbage(self) -> None:
         """Removes the files of dropped tables whose last reader is gone."""

@@ -80,3 +80,19 @@ def test_a_database_that_is_being_closed_is_left_alone(path, small):
     assert idle.run(IDLE_SECONDS) == 0.0
     db.close()
     assert idle.run(IDLE_SECONDS) == 0.0
+
+
+def test_a_value_log_goes_once_its_last_reader_has_gone(path):
+    """Nothing else happens in the database then."""
+    with big(path) as db:
+        overwrite(db, 1)
+        view = db.get(b"00", copy=False)
+        overwrite(db, 2)
+        db.flush()
+        db.compact_range()
+        db._scheduler.wait_idle()
+        wait_until(lambda: db._versions.values.totals(db._versions.state.files())["files"] == 2)
+        assert bytes(view) == b"0" * SIZE
+        assert vlog_bytes(path) > 2 * KEYS * SIZE
+        del view
+        wait_until(lambda: vlog_bytes(path) <= 1.5 * KEYS * (SIZE + 40))
