@@ -92,7 +92,7 @@ class DB(KeyspaceCalls):
         self._logs: LogSupply = LogSupply(versions)
         self._scheduler: Scheduler = Scheduler(versions, self._logs, _export)
         self._listeners = Listeners()
-        self._scheduler.status.events.tell(self._listeners)
+        self._scheduler.status.events.set_listeners(self._listeners)
         self._scheduler.status.events.look_at_alarms = _alarm_watch(self._scheduler)
         if self._lock is not None:
             # Interrupts are deferred: the scheduler must learn of a refusal, and the reserve has a lock.

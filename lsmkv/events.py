@@ -111,7 +111,7 @@ class Events:
         self._idle = [True]  # a thread that pops the item may deliver
         self._thread: threading.Thread | None = None
 
-    def tell(self, listeners: Listeners) -> None:
+    def set_listeners(self, listeners: Listeners) -> None:
         """Sends events to `listeners` from now on. Holds a weak reference."""
         self._listeners = weakref.ref(listeners)
 

@@ -234,10 +234,6 @@ class Calls(Reads):
         """As `lsmkv.DB.ingest`."""
         await self._pool.run(self._store.ingest, paths, move=move)
 
-    async def set_options(self, **changes: Unpack[KeyspaceOptions]) -> None:
-        """As `lsmkv.DB.set_options`."""
-        raise NotImplementedError
-
     # Statistics --------------------------------------------------------------------------------------------
 
     async def approximate_len(self) -> int:

@@ -77,7 +77,7 @@ class OneAtATime:
         self._lock = threading.Lock()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function` in a thread, after the calls before it."""
+        """Call `function` in a thread, while no other call on the object runs. Waiting calls run in any order."""
         return await self.pool.run(self._locked, partial(function, *args, **kwargs))
 
     def _locked(self, call: Callable[[], T]) -> T:

@@ -55,7 +55,7 @@ def news_for(kind, listener):
     """Events without a database, and their listeners."""
     news, listeners = events.Events("here"), events.Listeners()
     listeners.on(kind, listener)
-    news.tell(listeners)
+    news.set_listeners(listeners)
     return news, listeners
 
 
